@@ -141,6 +141,7 @@ fn places() -> Result<Filled, Error> {
     // Helm shows a large number with an exponent.
     filled.lifetimes = ["lifetimeSeconds", "authorityLifetimeSeconds"]
         .map(|name| format!("{{{{ int64 .Values.certificates.{name} }}}}"));
+    filled.backup_hooks = json!("{{ .Values.runner.backupHooks }}");
     filled.disk_cache = json!("{{ .Values.runner.diskCache }}");
     filled.log_format = json!("{{ .Values.logFormat }}");
     filled.root_disk = json!(ROOT_DISK);

@@ -20,8 +20,8 @@ pub use objects::{
 pub use source::everything;
 pub use values::choice::Choice;
 pub use values::{
-    Accelerator, Agent, Component, CpuScaling, DiskCache, Encryption, Image, LogFormat, Network, Overlay,
-    PullPolicy, Reference, Resources, RootDisk, Runner, Scheduler, Service, Toleration, Values,
+    Accelerator, Agent, BackupHooks, Component, CpuScaling, DiskCache, Encryption, Image, LogFormat, Network,
+    Overlay, PullPolicy, Reference, Resources, RootDisk, Runner, Scheduler, Service, Toleration, Values,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

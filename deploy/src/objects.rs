@@ -186,6 +186,7 @@ fn container(container: &mut Value, filled: &Filled) {
             let [certificate, authority] = &filled.lifetimes;
             flag(container, "--certificate-lifetime", certificate);
             flag(container, "--authority-lifetime", authority);
+            flag(container, "--backup-hooks", filled.backup_hooks.as_str().unwrap_or_default());
             flag(container, "--disk-cache", filled.disk_cache.as_str().unwrap_or_default());
             let webhooks = filled.pod_autoscaler.as_str().unwrap_or_default();
             flag(container, "--pod-autoscaler-webhooks", webhooks);

@@ -276,6 +276,9 @@ pub struct Runner {
     /// How QEMU opens disks of VMs that start from now on. buffered: by the page cache of the node. direct: bypassing it, as upstream
     /// does. With both a flush of the guest reaches the disk.
     pub disk_cache: DiskCache,
+    /// Hooks of backups in the pods of VMs that write to volumes. velero: annotations by which Velero freezes the file systems of the guest
+    /// while it copies the volumes, for 60 s at most. none: no annotations; what is copied is as after a power cut.
+    pub backup_hooks: BackupHooks,
 }
 
 /// A PriorityClass.
@@ -362,6 +365,17 @@ pub enum DiskCache {
     Buffered,
     /// Bypassing it.
     Direct,
+}
+
+/// Hooks of backups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BackupHooks {
+    /// Those of Velero.
+    #[default]
+    Velero,
+    /// No hooks.
+    None,
 }
 
 /// How CPUs come and go.

@@ -2,16 +2,25 @@
 
 mod build;
 mod disk;
+mod freeze;
 mod life;
 mod look;
 mod reach;
+mod snapshot;
 
 pub use super::migration::Migrate;
 pub use build::Build;
-pub use disk::{Command as DiskCommand, Grow as DiskGrow, List as DiskList};
+pub use disk::{
+    Add as DiskAdd, Command as DiskCommand, Grow as DiskGrow, List as DiskList, Remove as DiskRemove,
+};
+pub use freeze::{Freeze, Thaw};
 pub use life::{Create, Delete, Scale, Wait};
 pub use look::{Describe, Get, History, List, Logs};
 pub use reach::{Connect, Console, Cp, PortForward, Ssh, SshConfig};
+
+pub use snapshot::{
+    Command as SnapshotCommand, Create as SnapshotCreate, Delete as SnapshotDelete, List as SnapshotList,
+};
 
 use crate::args::Waiting;
 use crate::args::names::{self, Names};
@@ -72,9 +81,16 @@ pub enum Command {
                   The guest continues where it stood still. After a suspension its clock is set to the host's. After a pause, with KVM its clock is set to the host's within 16 seconds; an emulated \
                   guest stays behind by the time of the pause.")]
     Resume(Power),
-    /// List the disks of a VM, or grow one while the VM runs
+    /// List the disks of a VM, grow one while the VM runs, add or remove one
     #[command(subcommand)]
     Disk(DiskCommand),
+    /// Freeze the file systems of a VM's volumes, so that a copy of them is consistent
+    Freeze(Freeze),
+    /// End a freeze
+    Thaw(Thaw),
+    /// Snapshot the volumes of VMs
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
     /// Live-migrate a VM to another node
     Migrate(Box<Migrate>),
     /// Stop and delete VMs

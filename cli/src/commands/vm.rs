@@ -12,6 +12,7 @@ mod describe;
 pub(crate) mod disk;
 pub(crate) mod events;
 pub(crate) mod exec;
+mod freeze;
 mod history;
 mod logs;
 mod port_forward;
@@ -20,6 +21,7 @@ mod run;
 pub(crate) mod scale;
 mod set;
 pub(crate) mod size;
+mod snapshot;
 mod ssh;
 mod ssh_config;
 pub(crate) mod table;
@@ -48,7 +50,10 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::Suspend(args) => power::run(settings, args, power::Order::Suspend, quiet),
         Command::Pause(args) => power::run(settings, args, power::Order::Pause, quiet),
         Command::Resume(args) => power::run(settings, args, power::Order::Resume, quiet),
-        Command::Disk(command) => disk::run(settings, command),
+        Command::Disk(command) => disk::run(settings, command, quiet),
+        Command::Freeze(args) => freeze::run(settings, args),
+        Command::Thaw(args) => freeze::end(settings, args),
+        Command::Snapshot(command) => snapshot::run(settings, command),
         Command::Migrate(args) => super::migration::begin::run(env, settings, args, quiet),
         Command::Delete(args) => delete::run(settings, args, quiet),
         Command::Console(args) => console::run(settings, args, quiet),

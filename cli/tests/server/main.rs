@@ -9,6 +9,7 @@ mod inspect;
 mod install;
 mod podautoscaler;
 mod scale;
+mod snapshots;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

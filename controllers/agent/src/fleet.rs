@@ -16,6 +16,7 @@ use neonvm_kit::watch_metrics::WatchMetrics;
 use neonvm_types::agent_inspect::VmInspect;
 use neonvm_types::{NamespacedName, Resources, Timestamp};
 
+use crate::disks::DiskUses;
 use crate::shared::{Shared, wall_clock};
 use crate::vm::{self, Handle, Panic};
 
@@ -87,24 +88,29 @@ impl std::fmt::Debug for Fleet {
     }
 }
 
-fn key(vm: &VirtualMachine) -> NamespacedName {
+pub(crate) fn key(vm: &VirtualMachine) -> NamespacedName {
     let meta = &vm.metadata;
     NamespacedName::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
 }
 
-/// The run of a VM that the agent of this node is to scale. Upstream drops a VM during a migration, when no agent then scales it.
-fn to_scale(vm: &VirtualMachine, node: &str, scheduler: &str) -> Option<Run> {
+/// The run of a VM that is on this node.
+fn runs_here(vm: &VirtualMachine, node: &str) -> Option<Run> {
     let status = vm.status.as_ref()?;
-    let enabled = vm.metadata.labels.as_ref()?.get(label::SCALING_ENABLED).is_some_and(|value| value == TRUE);
     let alive = matches!(
         status.phase,
         Some(Phase::Running | Phase::Scaling | Phase::PreMigrating | Phase::Suspended)
     );
     let here = status.node == node && !status.pod_ip.is_empty() && !status.pod_name.is_empty();
-    let ours = vm.spec.scheduler_name.is_empty() || vm.spec.scheduler_name == scheduler;
     let leaving = vm.metadata.deletion_timestamp.is_some();
     let uid = vm.metadata.uid.clone().unwrap_or_default();
-    (enabled && alive && here && ours && !leaving).then(|| Run { uid, pod: status.pod_name.clone() })
+    (alive && here && !leaving).then(|| Run { uid, pod: status.pod_name.clone() })
+}
+
+/// The run of a VM that the agent of this node is to scale. Upstream drops a VM during a migration, when no agent then scales it.
+fn to_scale(vm: &VirtualMachine, node: &str, scheduler: &str) -> Option<Run> {
+    let enabled = vm.metadata.labels.as_ref()?.get(label::SCALING_ENABLED).is_some_and(|value| value == TRUE);
+    let ours = vm.spec.scheduler_name.is_empty() || vm.spec.scheduler_name == scheduler;
+    runs_here(vm, node).filter(|_| enabled && ours)
 }
 
 impl Fleet {
@@ -271,7 +277,18 @@ impl Fleet {
     /// The VM is gone, or no longer here.
     fn forget(&self, key: &NamespacedName) {
         self.members().remove(key);
+        self.shared.disks.forget(key);
         self.shared.scaling_events.endpoint(key, None);
+    }
+
+    /// VMs that run here and are not scaled, except for those that are paused.
+    pub(crate) fn unscaled(&self) -> Vec<VirtualMachine> {
+        let members = self.members();
+        let unscaled = members.values().filter(|member| {
+            let scaled = matches!(member.care, Care::Scaled { .. });
+            !scaled && runs_here(&member.vm, &self.node).is_some() && !vm::is_paused(&member.vm)
+        });
+        unscaled.map(|member| member.vm.clone()).collect()
     }
 
     /// All objects.
@@ -324,6 +341,10 @@ impl Fleet {
             Some(Cared { vm, view, state, since, ended, ends, endpoint })
         };
         views.into_iter().filter_map(of).collect()
+    }
+
+    pub(crate) fn disks(&self) -> &DiskUses {
+        &self.shared.disks
     }
 
     pub(crate) fn metrics(&self) -> &crate::metrics::Metrics {

@@ -161,7 +161,7 @@ impl Inspector {
             return text(StatusCode::NOT_FOUND, PLAIN, "there is /metrics\n");
         }
         let views = self.fleet.views(None).await;
-        metrics::answer(per_vm(self.fleet.objects().iter(), &views, self.multiplier))
+        metrics::answer(per_vm(self.fleet.objects().iter(), &views, self.multiplier, self.fleet.disks()))
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod billing;
 mod config;
+mod disks;
 mod dump;
 mod exporter;
 mod fleet;
@@ -19,6 +20,7 @@ mod scaling_events;
 mod scheduler;
 mod scrape;
 mod shared;
+mod unscaled;
 mod vm;
 
 pub use config::{AgentConfig, ConfigError};

@@ -29,6 +29,7 @@ use crate::monitor::informant;
 use crate::monitor::informant::callbacks::{self, Callbacks};
 use crate::scaling_events::ScalingEvents;
 use crate::shared::Shared;
+use crate::unscaled;
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -176,6 +177,7 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         let _cleared = Cleared(&fleet);
         Err(tokio::select! {
             ended = health.supervise("watch of VMs", fleet.watch()) => ended,
+            ended = health.supervise("use of disks", unscaled::read(&shared, &fleet)) => ended,
             ended = health.supervise("billing", bill(&config.agent, &fleet, &billing)) => ended,
         })
     };

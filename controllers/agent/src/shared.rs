@@ -11,6 +11,7 @@ use rustls::ClientConfig;
 use tokio::time::Instant;
 
 use crate::config::{AgentConfig, FailedRate, seconds};
+use crate::disks::DiskUses;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::monitor::informant;
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) informants: Option<informant::Settings>,
     /// What happened to each VM.
     pub(crate) history: History,
+    /// How full the disks of each VM are.
+    pub(crate) disks: DiskUses,
     started: Instant,
     /// The wall clock at `started`, in milliseconds since 1970.
     pub(crate) epoch_unix_ms: i64,
@@ -66,6 +69,7 @@ impl Shared {
             scaling_events,
             informants,
             history,
+            disks: DiskUses::default(),
             started: Instant::now(),
             epoch_unix_ms: jiff::Timestamp::now().as_millisecond(),
         }

@@ -3,6 +3,8 @@
 mod act;
 mod observe;
 
+pub(crate) use observe::is_paused;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 

@@ -56,6 +56,8 @@ pub mod label {
     pub const CREATED_BY_EVICTION: &str = "vm.neon.tech/created-by-eviction";
     /// Migration: it was made because the VM's node denied a growth.
     pub const CREATED_BY_DENIED_GROWTH: &str = "vm.neon.tech/created-by-denied-growth";
+    /// VolumeSnapshot: the snapshot of a VM that it is a part of.
+    pub const SNAPSHOT: &str = "vm.neon.tech/snapshot";
     /// VM: endpoint shown in metrics.
     pub const ENDPOINT_ID: &str = "neon/endpoint-id";
     /// VM: project shown in metrics.
@@ -70,6 +72,8 @@ pub mod annotation {
     pub const COPY_OF: &str = "vm.neon.tech/copy-of";
     /// Claim of a persistent volume: the claim that has had its content since a migration; no VM starts from this one any more.
     pub const REPLACED_BY: &str = "vm.neon.tech/replaced-by";
+    /// VolumeSnapshot: what the disk of the VM is, JSON, for a VM that is made from it.
+    pub const SNAPSHOT_DISK: &str = "vm.neon.tech/snapshot-disk";
     /// Pod: `{"cpu":"500m","memory":"2Gi"}`, what the VM uses by its spec.
     pub const USAGE: &str = "vm.neon.tech/usage";
     /// Pod: what QEMU and the runner take beside the VM, as [`USAGE`].

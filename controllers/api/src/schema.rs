@@ -20,6 +20,12 @@ const MILLI_CPU_PATTERN: &str = r"^[0-9]+(m|\.[0-9]*)?$";
 /// What a quantity looks like.
 const QUANTITY_PATTERN: &str = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$";
 
+/// Whether a count that is 0 by default is left out.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
+pub(crate) const fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
 /// Whether a field that is off by default is left out.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
 pub(crate) fn is_false(value: &bool) -> bool {

@@ -370,6 +370,15 @@ impl VirtualMachineSpec {
         self.power_state == Some(PowerState::Stopped)
     }
 
+    /// Names and places of the file systems that the guest writes, whose use is watched: the root, and disks other than those of files.
+    #[must_use]
+    pub fn mounted_disks(&self) -> Vec<(String, String)> {
+        let root = (neonvm_types::guest::ROOT.to_owned(), neonvm_types::guest::ROOT.to_owned());
+        let written = |disk: &&Disk| !disk.read_only && disk.config_map.is_none() && disk.secret.is_none();
+        let disks = self.disks.iter().filter(written);
+        std::iter::once(root).chain(disks.map(|disk| (disk.name.clone(), disk.mount_path.clone()))).collect()
+    }
+
     /// The disks whose content a claim has, each with the claim's name, for a VM with this name.
     pub fn claims<'a>(&'a self, vm: &'a str) -> impl Iterator<Item = (&'a Disk, String)> {
         self.disks.iter().filter_map(move |disk| Some((disk, disk.claim(vm)?)))

@@ -9,6 +9,7 @@ use neonvm_api::runner_pod::{AUTHORITIES_VARIABLE, CONFIG_DIGEST_VARIABLE, LOG_F
 use neonvm_runner::client::{self, Question, Target};
 use neonvm_runner::logs::{self, Bounded, Format};
 use neonvm_runner::options::{Accelerator, NetworkMode, Options};
+use neonvm_types::guest::{FREEZE_SECONDS, FreezeRequest, MOST_FREEZE_SECONDS, Thawed};
 use neonvm_types::node_protocol::{SOCKET, SOCKET_DIRECTORY};
 
 /// Flags.
@@ -83,6 +84,19 @@ enum Command {
     Status,
     /// Print the counters as JSON
     Statistics,
+    /// Print how full the disks are as JSON
+    Disks,
+    /// Freeze the file systems of disks on claims, for backups; the guest thaws them when the time is over
+    Freeze {
+        /// Most seconds
+        #[arg(long, default_value_t = FREEZE_SECONDS, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_FREEZE_SECONDS)))]
+        seconds: u32,
+        /// Freeze the root file system as well
+        #[arg(long)]
+        root_disk: bool,
+    },
+    /// End a freeze; fails if its time was over before
+    Thaw,
     /// Print what this host offers to VMs as a line of JSON
     #[command(hide = true)]
     HostFacts,
@@ -108,6 +122,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(Command::Connect { port }) => beside(client::join(&args.root, Target::Port(*port))),
         Some(Command::Status) => ask(args, Question::Status),
         Some(Command::Statistics) => ask(args, Question::Statistics),
+        Some(Command::Disks) => ask(args, Question::Disks),
+        Some(Command::Freeze { seconds, root_disk }) => {
+            let request = FreezeRequest { disks: Vec::new(), root: *root_disk, seconds: *seconds };
+            freeze(&args.root, Some(&request)).map(drop)
+        }
+        Some(Command::Thaw) => thaw(&args.root),
         Some(Command::HostFacts) => host_facts(args),
         Some(Command::PowerOff) => ask(args, Question::PowerOff),
         Some(Command::Wake) => ask(args, Question::Wake),
@@ -187,6 +207,21 @@ fn ask(args: &Args, question: Question) -> anyhow::Result<()> {
     use std::io::Write as _;
     let answer = small_runtime()?.block_on(client::ask(&args.root, question))?;
     Ok(writeln!(std::io::stdout(), "{answer}")?)
+}
+
+/// Prints the answer.
+fn freeze(root: &Path, request: Option<&FreezeRequest>) -> anyhow::Result<String> {
+    use std::io::Write as _;
+    let answer = small_runtime()?.block_on(client::freeze(root, request))?;
+    writeln!(std::io::stdout(), "{answer}")?;
+    Ok(answer)
+}
+
+fn thaw(root: &Path) -> anyhow::Result<()> {
+    let thawed: Thawed = serde_json::from_str(&freeze(root, None)?).context("cannot read the answer")?;
+    let why = "the freeze was over before: what was copied since may not be consistent";
+    anyhow::ensure!(!thawed.expired, "{why}");
+    Ok(())
 }
 
 /// Probe whether KVM runs guest code; prints a line of JSON.

@@ -59,6 +59,10 @@ pub(crate) struct Args {
     /// How QEMU opens disks: buffered (by the page cache of the node) or direct (bypassing it). Both flush when the guest does
     #[arg(long, value_name = "MODE", default_value = "buffered", value_parser = ["buffered", "direct"])]
     disk_cache: String,
+    /// Hooks of backups in pods of VMs that write to volumes: velero (annotations by which it freezes the file systems of the guest) or
+    /// none
+    #[arg(long, value_name = "KIND", default_value = "velero", value_parser = ["velero", "none"])]
+    backup_hooks: String,
     /// How runners write their own lines in the logs of their pods
     #[arg(long, env = neonvm_api::runner_pod::LOG_FORMAT_VARIABLE, value_name = "FORMAT", value_enum, default_value_t)]
     runner_log_format: crate::log::Format,
@@ -216,6 +220,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     migration.prepare_timeout = args.migration_prepare_timeout.into();
     config.settings.runner.cgroup = !args.disable_runner_cgroup;
     config.settings.runner.direct_io = args.disk_cache == "direct";
+    config.settings.backup_hooks = args.backup_hooks == "velero";
     config.settings.json_logs = args.runner_log_format == crate::log::Format::Json;
     config.settings.runner.cpu_model.clone_from(&args.cpu_model);
     config.settings.scheduler.clone_from(&args.vm_scheduler);

@@ -1,6 +1,7 @@
 //! The runner interface over HTTP: with mutual TLS on the pod's addresses, without on a socket inside the container.
 
 mod answer;
+mod disks;
 mod metrics;
 mod migration;
 mod serve;
@@ -30,6 +31,7 @@ pub(crate) use statistics::Statistics;
 
 use crate::command::{Command, Refusal};
 use crate::console::Console;
+use crate::guest::disks::Disks;
 use crate::migration::volumes::Volume;
 use crate::network::{Meter, Reach};
 use crate::suspend::Streams;
@@ -77,6 +79,7 @@ pub(crate) struct Running {
     pub(crate) console: Console,
     pub(crate) reach: Reach,
     pub(crate) statistics: Arc<Statistics>,
+    pub(crate) disks: Arc<Disks>,
     pub(crate) volumes: Arc<Vec<Volume>>,
     /// Counters of the guest's traffic, where it is counted.
     pub(crate) meter: Option<Arc<Meter>>,
@@ -114,12 +117,14 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
     }
     let allowed = match path.as_str() {
         protocol::READY_PATH => return ready(&shared),
+        protocol::DISKS_PATH if request.method() == Method::GET => return disks::report(&shared).await,
         protocol::CPU_CURRENT_PATH
         | protocol::STATUS_PATH
         | protocol::STATISTICS_PATH
         | protocol::METRICS_PATH
         | protocol::CONSOLE_PATH => Method::GET,
         protocol::CPU_CHANGE_PATH | protocol::POWER_OFF_PATH | protocol::WAKE_PATH => Method::POST,
+        protocol::FREEZE_PATH | protocol::THAW_PATH => Method::POST,
         protocol::MIGRATION_CANCEL_PATH
         | protocol::MIGRATION_RECOVER_PATH
         | protocol::MIGRATION_SETTLE_PATH => Method::POST,
@@ -154,6 +159,8 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
             Ok(()) => text(StatusCode::OK, "the VM runs"),
             Err(response) => response,
         },
+        protocol::FREEZE_PATH => disks::freeze(&shared, request).await,
+        protocol::THAW_PATH => disks::thaw(&shared).await,
         protocol::STATISTICS_PATH => statistics(&shared).await,
         protocol::METRICS_PATH => metrics::page(&shared).await,
         protocol::POWER_OFF_PATH => power_off(&shared).await,

@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use neonvm_api::runner_pod::{RUN_DIRECTORY, RUN_SOCKET};
 use neonvm_hypervisor::patience::scaled;
+use neonvm_types::guest::FreezeRequest;
 use neonvm_types::runner_protocol as protocol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
+/// Time for a freeze, or its end: more than the runner gives its guest.
+const FREEZE: Duration = Duration::from_secs(70);
 /// Time for a plain question.
 const QUESTION: Duration = Duration::from_secs(10);
 /// Time for a VM to wake, and a little more.
@@ -58,7 +61,19 @@ async fn connect(root: &Path) -> Result<UnixStream, Error> {
 
 type Response = hyper::Response<hyper::body::Incoming>;
 
+/// A request without a body.
 async fn send(root: &Path, method: Method, path: &str, upgrade: bool) -> Result<Response, Error> {
+    send_with(root, method, path, upgrade, Bytes::new(), QUESTION).await
+}
+
+async fn send_with(
+    root: &Path,
+    method: Method,
+    path: &str,
+    upgrade: bool,
+    body: Bytes,
+    within: Duration,
+) -> Result<Response, Error> {
     let stream = connect(root).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     tokio::spawn(connection.with_upgrades());
@@ -67,9 +82,8 @@ async fn send(root: &Path, method: Method, path: &str, upgrade: bool) -> Result<
         request =
             request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, protocol::STREAM_PROTOCOL);
     }
-    let request = request.body(Empty::<Bytes>::new()).map_err(broken)?;
-    let limit = if path == protocol::WAKE_PATH { WAKE } else { QUESTION };
-    let sent = tokio::time::timeout(scaled(limit), sender.send_request(request)).await;
+    let request = request.body(Full::new(body)).map_err(broken)?;
+    let sent = tokio::time::timeout(scaled(within), sender.send_request(request)).await;
     sent.map_err(|_| Error::Silent)?.map_err(broken)
 }
 
@@ -88,10 +102,25 @@ pub async fn ask(root: &Path, question: Question) -> Result<String, Error> {
     let (method, path) = match question {
         Question::Status => (Method::GET, protocol::STATUS_PATH),
         Question::Statistics => (Method::GET, protocol::STATISTICS_PATH),
+        Question::Disks => (Method::GET, protocol::DISKS_PATH),
         Question::PowerOff => (Method::POST, protocol::POWER_OFF_PATH),
         Question::Wake => (Method::POST, protocol::WAKE_PATH),
     };
-    let response = send(root, method, path, false).await?;
+    let within = if question == Question::Wake { WAKE } else { QUESTION };
+    body_of(send_with(root, method, path, false, Bytes::new(), within).await?).await
+}
+
+/// Freezes file systems of the guest, or thaws them; the answer as text.
+///
+/// # Errors
+/// If the runner cannot be reached or refuses.
+pub async fn freeze(root: &Path, request: Option<&FreezeRequest>) -> Result<String, Error> {
+    let path = if request.is_some() { protocol::FREEZE_PATH } else { protocol::THAW_PATH };
+    let body = request.map(serde_json::to_vec).transpose().map_err(broken)?.unwrap_or_default();
+    body_of(send_with(root, Method::POST, path, false, body.into(), FREEZE).await?).await
+}
+
+async fn body_of(response: Response) -> Result<String, Error> {
     if !response.status().is_success() {
         return Err(refusal(response).await);
     }
@@ -107,6 +136,8 @@ pub enum Question {
     Status,
     /// Counters of the runner's QEMU.
     Statistics,
+    /// How full the disks are.
+    Disks,
     /// To press the power button.
     PowerOff,
     /// To wake a suspended VM.

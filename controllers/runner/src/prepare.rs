@@ -21,7 +21,7 @@ use neonvm_types::Bytes;
 use neonvm_types::guest::{DAEMON_PORT, METRICS_PORT, Network as GuestNetwork, SSH_PORT};
 use neonvm_types::monitor_protocol::MONITOR_PORT;
 use neonvm_types::node_protocol::guest_hardware;
-use neonvm_types::runner_protocol::{DEVICES, HostFacts};
+use neonvm_types::runner_protocol::{DEVICES, HostFacts, MachineInfo};
 
 use crate::config::PodFiles;
 use crate::network::user::HostForward;
@@ -91,6 +91,26 @@ pub(crate) struct Prepared {
     pub(crate) meter: Option<Arc<network::Meter>>,
     /// What could not be had and can be done without.
     pub(crate) notes: Vec<String>,
+}
+
+impl Prepared {
+    /// What the VM is made of, but for the version of its QEMU.
+    pub(crate) fn info(&self) -> MachineInfo {
+        let plan = &self.plan;
+        MachineInfo {
+            accelerator: plan.accelerator.as_str().to_owned(),
+            accelerator_note: self.accelerator_note.clone(),
+            root_size_note: self.root_size_note.clone(),
+            machine_type: plan.machine_type.clone(),
+            cpu_model: plan.cpu_model.clone().unwrap_or_else(|| plan.accelerator.cpu_model().to_owned()),
+            cpu_vendor: self.cpu.vendor.clone(),
+            cpu_features: self.cpu.features.clone(),
+            qemu_version: String::new(),
+            network: self.network.to_owned(),
+            vhost: self.vhost,
+            devices: self.devices,
+        }
+    }
 }
 
 /// Prepares everything; what does not depend on each other at the same time.

@@ -211,7 +211,7 @@ impl Loop {
         status: channel::Sender<Arc<RunnerStatus>>,
         running: channel::Sender<Option<Running>>,
     ) -> Result<Self, Error> {
-        let plan = prepared.plan.clone();
+        let (plan, info) = (prepared.plan.clone(), prepared.info());
         let bed = suspend::bed(pod, &plan, &prepared.resources)?;
         let started = Machine::start(prepared.plan, prepared.resources);
         // The node makes the cgroup while QEMU starts.
@@ -224,24 +224,18 @@ impl Loop {
         let daemon = Daemon::new(prepared.reach.clone());
         let (vcpus, statistics) = act::statistics(&machine, group.as_ref(), begun, daemon.clone()).await;
         let disks = Arc::new(volumes::of_disks(&plan.disks));
-        let (reach, meter) = (prepared.reach, prepared.meter);
-        let (volumes, streams) = (Arc::clone(&disks), Arc::default());
-        let sleep = suspend::Sleep::new(bed, log, running, Arc::clone(&streams));
-        sleep.publish(Running { console: console.clone(), reach, statistics, volumes, meter, streams });
-        let (messages, moved) = mpsc::channel(MESSAGES);
-        let info = MachineInfo {
-            accelerator: plan.accelerator.as_str().to_owned(),
-            accelerator_note: prepared.accelerator_note,
-            root_size_note: prepared.root_size_note,
-            machine_type: plan.machine_type.clone(),
-            cpu_model: plan.cpu_model.clone().unwrap_or_else(|| plan.accelerator.cpu_model().to_owned()),
-            cpu_vendor: prepared.cpu.vendor,
-            cpu_features: prepared.cpu.features,
-            qemu_version: machine.version().to_string(),
-            network: prepared.network.to_owned(),
-            vhost: prepared.vhost,
-            devices: prepared.devices,
+        let offered = Running {
+            console: console.clone(),
+            reach: prepared.reach,
+            statistics,
+            disks: Arc::new(crate::guest::disks::Disks::new(daemon.clone(), &pod.config)),
+            volumes: Arc::clone(&disks),
+            meter: prepared.meter,
+            streams: Arc::default(),
         };
+        let sleep = suspend::Sleep::new(bed, log, running, offered);
+        let (messages, moved) = mpsc::channel(MESSAGES);
+        let info = MachineInfo { qemu_version: machine.version().to_string(), ..info };
         let mut this = Self {
             memory_base: plan.memory.min,
             machine,

@@ -6,6 +6,8 @@
 
 mod attach;
 mod disk;
+mod disk_use;
+mod freeze;
 mod image_config;
 mod report;
 mod runtime_config;
@@ -15,6 +17,11 @@ pub use attach::{
     ATTACH_PATH, ATTACH_PROTOCOL, Attach, FRAME_HEADER, Frame, LONGEST_FRAME, frame_header, read_frame_header,
 };
 pub use disk::{FileSystem, GROW_PATH};
+pub use disk_use::{DiskReport, DiskUse, disks_in_use};
+pub use freeze::{
+    FREEZE_PATH, FREEZE_SECONDS, FreezeRequest, FreezeState, Frozen, MOST_FREEZE_SECONDS, ROOT, THAW_PATH,
+    Thawed,
+};
 
 /// Path of the daemon (POST) at which the guest agrees to be suspended now: 200, or 409 with what it works at.
 pub const SUSPEND_PATH: &str = "/suspend";

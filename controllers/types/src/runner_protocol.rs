@@ -53,8 +53,12 @@ pub const PAUSE_PATH: &str = "/v1/pause";
 pub const SUSPEND_PATH: &str = "/v1/suspend";
 /// Path that wakes a suspended VM, as a packet for it does (POST); answered when it runs.
 pub const WAKE_PATH: &str = "/v1/wake";
-/// Path that takes a [`DiskRequest`] (PUT).
+/// Path that takes a [`DiskRequest`] (PUT), and has a [`DiskReport`](crate::guest::DiskReport) (GET).
 pub const DISKS_PATH: &str = "/v1/disks";
+/// Path that takes a [`FreezeRequest`](crate::guest::FreezeRequest) and answers with [`Frozen`](crate::guest::Frozen) (POST).
+pub const FREEZE_PATH: &str = "/v1/freeze";
+/// Path that ends a freeze and answers with [`Thawed`](crate::guest::Thawed) (POST).
+pub const THAW_PATH: &str = "/v1/thaw";
 /// Path of the counters of the guest's traffic (GET), in the text format of Prometheus, if `spec.enableNetworkMonitoring` is on.
 pub const METRICS_PATH: &str = "/metrics";
 /// Path of [`RunnerStatistics`] (GET).

@@ -57,6 +57,7 @@ pub(crate) struct Filled {
     pub(crate) cpu_model: Value,
     pub(crate) priority_class: (Value, Value),
     pub(crate) disk_cache: Value,
+    pub(crate) backup_hooks: Value,
     /// Life of a certificate and of an authority, in seconds.
     pub(crate) lifetimes: [String; 2],
     pub(crate) log_format: Value,
@@ -94,6 +95,7 @@ impl Filled {
                 json!(values.runner.priority_class.value),
             ),
             disk_cache: json!(values.runner.disk_cache),
+            backup_hooks: json!(values.runner.backup_hooks),
             lifetimes: [
                 values.certificates.lifetime_seconds.to_string(),
                 values.certificates.authority_lifetime_seconds.to_string(),

@@ -87,7 +87,7 @@ fn the_chart_renders_what_is_installed() {
         &["overlay.network=multus", "overlay.encryption=wireguard"],
         &["scheduler.upstreamAgents=true"],
         &["runner.rootDisk=copy"],
-        &["logFormat=json", "runner.diskCache=direct"],
+        &["logFormat=json", "runner.diskCache=direct", "runner.backupHooks=none"],
         &["image.pullPolicy=Never", "podAutoscaler.tolerations=[{key: k, operator: Exists}]"],
     ] {
         let choice = chosen(set);

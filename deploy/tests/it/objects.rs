@@ -132,6 +132,16 @@ fn the_disk_cache_of_vms_is_a_flag_of_the_controller() {
     assert!(wrong.unwrap().to_string().contains("runner.diskCache"));
 }
 
+#[test]
+fn hooks_of_backups_are_a_flag_of_the_controller() {
+    let arguments = |set: &[&str]| {
+        let all = made(set);
+        container(find(&all, "Deployment", "neonvm-vm-controller"), "vm-controller")["args"].to_string()
+    };
+    assert!(arguments(&[]).contains("\"--backup-hooks=velero\""));
+    assert!(arguments(&["runner.backupHooks=none"]).contains("\"--backup-hooks=none\""));
+}
+
 /// Each program of ours learns how to write its log, the controller for its runners as well; kube-scheduler has its own.
 #[test]
 fn the_form_of_logs_reaches_every_service() {

@@ -56,6 +56,7 @@ fn play(role: &str, arguments: &[String]) -> u8 {
         "dhcp" => status("dhcp", network::dhcp::run(arguments)),
         "modules" => boot::modules::run(arguments),
         "grow" => mount::grow::run(arguments),
+        "thaw" => mount::freeze::run(),
         "console" => console::run(arguments),
         "resize-swap" => tools::resize_swap(arguments),
         "set-disk-quota" => tools::set_disk_quota(arguments),

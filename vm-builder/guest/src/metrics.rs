@@ -1,7 +1,7 @@
 //! Metrics of the VM in the Prometheus text format.
 //!
 //! Names and labels are those of the `host_metrics` source of vector behind its Prometheus exporter, which agents read,
-//! with those of our own added: pressure under node_exporter's names with `host_` for `node_`, and `neonvm_guest_info`.
+//! with those of our own added: pressure and inodes under node_exporter's names with `host_` for `node_`, and `neonvm_guest_…`.
 //! Everything is read when a page is requested. Rendering is pure: texts of `/proc` in, text out.
 
 mod cgroup;
@@ -46,6 +46,8 @@ pub struct Sources {
     pub pressure: [String; 3],
     /// File systems with their use.
     pub filesystems: Vec<(Mounted, Usage)>,
+    /// Devices of the VM's disks, and their serial numbers.
+    pub serials: Vec<(String, String)>,
     pub groups: Vec<Group>,
 }
 
@@ -64,6 +66,7 @@ pub fn collect(root: &Path) -> String {
         network: file("proc/net/dev"),
         pressure: ["cpu", "memory", "io"].map(|name| file(&format!("proc/pressure/{name}"))),
         filesystems: filesystem::collect(root, &file("proc/self/mounts")),
+        serials: filesystem::serials(root),
         groups: cgroup::collect(&root.join("sys/fs/cgroup")),
     };
     render(&sources)
@@ -74,6 +77,7 @@ pub fn render(sources: &Sources) -> String {
     let mut text = Text::new(sources.hostname.trim());
     text.family("neonvm_guest_info", Kind::Gauge, "Version of the guest program.");
     text.plain(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    filesystem::render_serials(&sources.serials, &mut text);
     kernel::cpu(&sources.stat, &sources.cores, &mut text);
     kernel::load(&sources.load, &mut text);
     kernel::host(&sources.uptime, &sources.stat, &mut text);

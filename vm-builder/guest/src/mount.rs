@@ -1,8 +1,9 @@
-//! File systems: those every system has, those the VM requests, their growth and quotas, swap, and their end.
+//! File systems: those every system has, those the VM requests, their growth, freezes and quotas, swap, and their end.
 
 pub mod apply;
 pub mod base;
 pub mod copy;
+pub mod freeze;
 pub mod grow;
 pub mod quota;
 pub mod swap;

@@ -104,6 +104,9 @@ pub fn describe(kind: &ReportKind) -> String {
             }
         }
         ReportKind::Failure { message, .. } => format!("failure: {message}"),
+        ReportKind::FreezeExpired { frozen_ms, .. } => {
+            format!("file systems thawed after {frozen_ms} ms: no client did")
+        }
         ReportKind::ShuttingDown { reason } => format!("shutting down: {reason}"),
     }
 }

@@ -14,6 +14,9 @@ use tokio::io::unix::AsyncFd;
 
 /// `_IOW('f', 16, __u64)`: grow an ext4 file system to this many blocks.
 const EXT4_IOC_RESIZE_FS: libc::c_ulong = 0x4008_6610;
+/// `FIFREEZE` and `FITHAW`.
+const FREEZE: libc::c_ulong = 0xC004_5877;
+const THAW: libc::c_ulong = 0xC004_5878;
 /// `SWAP_FLAG_DISCARD`.
 const SWAP_FLAG_DISCARD: libc::c_int = 0x1_0000;
 /// `QIF_LIMITS`: the limits of blocks and inodes are valid.
@@ -164,6 +167,16 @@ pub fn signal_all_processes(number: i32) {
 pub fn grow_ext4(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
     // SAFETY: the request reads a u64 through the pointer, which outlives the call.
     check(unsafe { libc::ioctl(directory.as_raw_fd(), EXT4_IOC_RESIZE_FS, &raw const blocks) })
+}
+
+/// Freezes the file system of which `directory` is open, or thaws it.
+///
+/// # Errors
+/// The kernel's error: `EBUSY` if it is frozen already, `EINVAL` if it is not frozen, `EOPNOTSUPP` for kinds that cannot be.
+pub fn freeze(directory: BorrowedFd<'_>, freeze: bool) -> io::Result<()> {
+    let request = if freeze { FREEZE } else { THAW };
+    // SAFETY: the kernel does not use the argument.
+    check(unsafe { libc::ioctl(directory.as_raw_fd(), request, 0) })
 }
 
 /// Turns swap on, with discard.

@@ -9,17 +9,19 @@ use crate::args::Waiting;
     after_help = "Examples:\n  neonctl vm create pg --image pg16:1 --cpu 0.5..2 --memory 1Gi..4Gi --port 5432 --wait\n  \
                   neonctl vm create pg --image pg16:1 --cu 1..8 --start-cu 2 --disk data=10Gi:/var/lib/data\n  \
                   neonctl vm create pg --image pg16:1 --cu 1..8 --overlay --movable\n  \
+                  neonctl vm create pg2 --image pg16:1 --cu 1..8 --from-snapshot before-upgrade\n  \
                   neonctl vm create once --image tool:1 --restart Never -- /bin/tool --once\n  \
                   neonctl vm create -f vm.yaml --dry-run server -o yaml\n\n\
                   Bounds are MIN..MAX, or one number for both. The VM starts at MIN unless a start size is given, and is then \
                   scaled by its load. One CU (compute unit) is 0.25 CPU and 1Gi."
 )]
+#[command(group = clap::ArgGroup::new("claimed").multiple(true))]
 pub struct Create {
     /// Name of the virtual machine
     #[arg(required_unless_present = "file")]
     pub name: Option<String>,
     /// Manifest, YAML or JSON, of one or several VMs; a directory of them, or - for standard input; cannot be combined with flags that describe the VM
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["image", "cpu", "memory", "cu", "disk", "volume", "claim", "port", "overlay", "movable", "env", "command"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["image", "cpu", "memory", "cu", "disk", "volume", "from_snapshot", "claim", "port", "overlay", "movable", "env", "command"])]
     pub file: Option<String>,
     /// Image that contains the disk: a name in the local store, a registry reference, or file:///PATH
     #[arg(long, value_name = "REF", required_unless_present = "file", add = Names::Images)]
@@ -49,10 +51,13 @@ pub struct Create {
     #[arg(long, value_name = "NAME=SIZE:PATH")]
     pub disk: Vec<String>,
     /// Disk on a persistent volume that outlives the VM: NAME=SIZE:PATH; its claim NAME-VM is made if it is missing; can be repeated
-    #[arg(long, value_name = "NAME=SIZE:PATH")]
+    #[arg(long, value_name = "NAME=SIZE:PATH", group = "claimed")]
     pub volume: Vec<String>,
-    /// Storage class of the claims of --volume [default: that of the cluster]
-    #[arg(long, value_name = "CLASS", requires = "volume")]
+    /// Snapshot of a VM's volumes, of neonctl vm snapshot create: for each of its disks a claim NAME-VM is made with what the snapshot has
+    #[arg(long, value_name = "SNAPSHOT", group = "claimed")]
+    pub from_snapshot: Option<String>,
+    /// Storage class of the claims of --volume and --from-snapshot [default: that of the cluster, or of the claim that was snapshot]
+    #[arg(long, value_name = "CLASS", requires = "claimed")]
     pub storage_class: Option<String>,
     /// Disk on an existing claim: NAME=CLAIM:PATH; can be repeated
     #[arg(long, value_name = "NAME=CLAIM:PATH")]

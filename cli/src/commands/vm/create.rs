@@ -3,6 +3,7 @@
 mod file;
 mod image;
 pub(super) mod manifest;
+mod snapshot;
 
 use crate::commands::resource;
 use kube::api::{Api, DynamicObject, PostParams};
@@ -27,7 +28,11 @@ use crate::settings::Settings;
 pub(crate) fn run(settings: &Settings, args: &Create, quiet: bool) -> Result<Report> {
     let (objects, mut notes) = match &args.file {
         Some(file) => file::read(file, args.name.as_deref())?,
-        None => (vec![manifest::of_flags(args)?], Vec::new()),
+        None => {
+            let mut object = manifest::of_flags(args)?;
+            snapshot::add(settings, args, &mut object)?;
+            (vec![object], Vec::new())
+        }
     };
     let single = objects.len() == 1;
     let mut checked = Vec::new();

@@ -7,7 +7,9 @@ use k8s_openapi::jiff::Timestamp;
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::PortProtocol;
 use neonvm_types::agent_inspect::VmInspect;
+use neonvm_types::guest::{DiskReport, ROOT};
 
+use super::disk::usage;
 use super::events::{Event, allowed, of_vm};
 use super::size::{cores, in_units};
 use super::{decisions, table};
@@ -24,11 +26,14 @@ pub(crate) fn run(settings: &Settings, args: &Describe) -> Result<Report> {
         let client = NamespaceClient::open(settings).await?;
         let machine = client.find(&args.name).await?;
         let (events, denied) = allowed(of_vm(&client, name_of(&machine)).await)?;
-        let agent = match table::is_on(&machine) {
-            true => Some(decisions::of_vm(&client, &machine).await),
-            false => None,
+        let agent = async {
+            match table::is_on(&machine) {
+                true => Some(decisions::of_vm(&client, &machine).await),
+                false => None,
+            }
         };
-        let text = describe(&machine, agent.as_ref(), &events, args.events);
+        let (agent, usage) = tokio::join!(agent, usage::of_vm(&client, &machine));
+        let text = describe(&machine, agent.as_ref(), usage.as_ref(), &events, args.events);
         let document = document(&[machine]);
         let report = Report::document(Document { text: Some(text), ..document });
         Ok(denied.into_iter().fold(report, Report::note))
@@ -37,8 +42,16 @@ pub(crate) fn run(settings: &Settings, args: &Describe) -> Result<Report> {
 
 /// What the agent knows, or why that is not known; none if it does not scale the VM.
 type Agent<'a> = Option<&'a std::result::Result<VmInspect, String>>;
+/// How full the disks are, or why that is not known; none if the VM does not run.
+type Usage<'a> = Option<&'a std::result::Result<DiskReport, String>>;
 
-fn describe(machine: &VirtualMachine, agent: Agent<'_>, events: &[Event], most: usize) -> String {
+fn describe(
+    machine: &VirtualMachine,
+    agent: Agent<'_>,
+    usage: Usage<'_>,
+    events: &[Event],
+    most: usize,
+) -> String {
     let mut text = String::new();
     let mut line = |key: &str, value: String| {
         let _ = writeln!(text, "{key:<13} {}", one_line(&value));
@@ -68,21 +81,8 @@ fn describe(machine: &VirtualMachine, agent: Agent<'_>, events: &[Event], most: 
         line("Machine", hardware(machine));
     }
     line("Image", spec.guest.root_disk.image.clone());
-    for disk in &spec.disks {
-        let claim = disk.claim(machine.metadata.name.as_deref().unwrap_or_default());
-        let kind = if let Some(claim) = claim {
-            match status.claim_for(&disk.name, &claim) {
-                now if now == claim => format!("claim {claim}"),
-                now => format!("claim {now}, in place of {claim} since a migration"),
-            }
-        } else if disk.empty_disk.is_some() {
-            "empty".to_owned()
-        } else if disk.tmpfs.is_some() {
-            "tmpfs".to_owned()
-        } else {
-            "files".to_owned()
-        };
-        line("Disk", format!("{} at {} ({kind})", disk.name, disk.mount_path));
+    for (key, value) in disks(machine, usage) {
+        line(key, value);
     }
     let inside =
         status.workload.map(|workload| format!(", {} of its workload in the guest", workload.restarts));
@@ -108,6 +108,45 @@ fn describe(machine: &VirtualMachine, agent: Agent<'_>, events: &[Event], most: 
     }
     text.push_str(&happened(machine, events, most));
     text.trim_end().to_owned()
+}
+
+/// Each disk with what has its content and how full it is, the root file system first if that is known.
+fn disks(machine: &VirtualMachine, usage: Usage<'_>) -> Vec<(&'static str, String)> {
+    let status = machine.status.clone().unwrap_or_default();
+    let known = usage.and_then(|usage| usage.as_ref().ok());
+    let full = |name: &str| {
+        let disk = known?.disks.iter().find(|disk| disk.name == name)?;
+        Some(usage::line(disk))
+    };
+    let mut lines: Vec<_> = full(ROOT).map(|text| ("Root", text)).into_iter().collect();
+    for disk in &machine.spec.disks {
+        let claim = disk.claim(name_of(machine));
+        let kind = if let Some(claim) = claim {
+            match status.claim_for(&disk.name, &claim) {
+                now if now == claim => format!("claim {claim}"),
+                now => format!("claim {now}, in place of {claim} since a migration"),
+            }
+        } else if disk.empty_disk.is_some() {
+            "empty".to_owned()
+        } else if disk.tmpfs.is_some() {
+            "tmpfs".to_owned()
+        } else {
+            "files".to_owned()
+        };
+        let full = full(&disk.name).map(|text| format!(": {text}")).unwrap_or_default();
+        lines.push(("Disk", format!("{} at {} ({kind}){full}", disk.name, disk.mount_path)));
+    }
+    if let Some(left) = known.and_then(|known| known.frozen_left_ms) {
+        let left = left / 1000;
+        lines.push((
+            "Frozen",
+            format!("for another {left}s at most; to end it: neonctl vm thaw {}", name_of(machine)),
+        ));
+    }
+    if let Some(Err(why)) = usage {
+        lines.push(("Disk use", format!("unknown: {why}")));
+    }
+    lines
 }
 
 fn happened(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
@@ -301,7 +340,7 @@ mod tests {
         );
         assert_eq!(address(&machine(json!({ "podIP": "10.166.1.2" }))), "10.166.1.2, ports 5432/tcp");
         assert_eq!(address(&machine(json!({}))), "");
-        let text = describe(&both, None, &[], 5);
+        let text = describe(&both, None, None, &[], 5);
         assert!(text.contains("neonctl vm port-forward pg 5432"), "{text}");
     }
 }

@@ -1,7 +1,9 @@
 //! `vm disk`
 
+mod change;
 mod grow;
 mod list;
+pub(crate) mod usage;
 
 use std::collections::BTreeMap;
 
@@ -17,15 +19,17 @@ use crate::error::Result;
 use crate::report::Report;
 use crate::settings::Settings;
 
-pub(super) fn run(settings: &Settings, command: &DiskCommand) -> Result<Report> {
+pub(super) fn run(settings: &Settings, command: &DiskCommand, quiet: bool) -> Result<Report> {
     match command {
         DiskCommand::List(args) => list::run(settings, args),
         DiskCommand::Grow(args) => grow::run(settings, args),
+        DiskCommand::Add(args) => change::add(settings, args, quiet),
+        DiskCommand::Remove(args) => change::remove(settings, args, quiet),
     }
 }
 
 /// The claim that has the content of a disk now.
-fn claim_of(machine: &VirtualMachine, disk: &Disk) -> Option<String> {
+pub(super) fn claim_of(machine: &VirtualMachine, disk: &Disk) -> Option<String> {
     let named = disk.claim(name_of(machine))?;
     let status = machine.status.as_ref();
     Some(status.map_or(named.as_str(), |status| status.claim_for(&disk.name, &named)).to_owned())

@@ -102,7 +102,7 @@ fn memory(spec: &mut Value, machine: &VirtualMachine, min: Bytes, max: Bytes) ->
     Ok(())
 }
 
-fn name_of(entry: &Value) -> Option<&str> {
+pub(super) fn name_of(entry: &Value) -> Option<&str> {
     entry.get("name").and_then(Value::as_str)
 }
 
@@ -114,7 +114,7 @@ fn merge(list: &mut Vec<Value>, entry: Value) {
     }
 }
 
-fn list_of(spec: &Value, pointer: &str) -> Vec<Value> {
+pub(super) fn list_of(spec: &Value, pointer: &str) -> Vec<Value> {
     spec.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
@@ -138,7 +138,7 @@ fn disks(spec: &mut Value, args: &Set) -> Result<()> {
         }
     }
     for text in &args.disk {
-        merge(&mut list, disk(text)?);
+        merge(&mut list, disk("disk", text)?);
     }
     if !(args.disk.is_empty() && args.remove_disk.is_empty()) {
         set_list(spec, "", "disks", list);
@@ -161,7 +161,7 @@ fn environment(spec: &mut Value, args: &Set) -> Result<()> {
 }
 
 /// Empty lists are left out, as the API has them.
-fn set_list(spec: &mut Value, object: &str, field: &str, list: Vec<Value>) {
+pub(super) fn set_list(spec: &mut Value, object: &str, field: &str, list: Vec<Value>) {
     let Some(fields) = spec.pointer_mut(object).and_then(Value::as_object_mut) else { return };
     if list.is_empty() {
         fields.remove(field);

@@ -3,8 +3,11 @@
 use neonvm_api::names::label;
 use neonvm_api::{VirtualMachine, VmInfo};
 use neonvm_kit::metrics::{Kind, Page, double};
-use neonvm_types::Bytes;
 use neonvm_types::agent_inspect::VmInspect;
+use neonvm_types::guest::DiskUse;
+use neonvm_types::{Bytes, NamespacedName};
+
+use crate::disks::DiskUses;
 
 struct Row<'a> {
     /// Namespace, name, endpoint and project.
@@ -15,6 +18,7 @@ struct Row<'a> {
     has_extra_ip: bool,
     /// What metrics call for, in compute units: in total, and by each metric alone.
     desired_units: Vec<(&'static str, f64)>,
+    disks: Vec<DiskUse>,
 }
 
 fn labels(vm: &VirtualMachine) -> [(&'static str, &str); 4] {
@@ -28,7 +32,12 @@ fn labels(vm: &VirtualMachine) -> [(&'static str, &str); 4] {
     ]
 }
 
-fn row<'a>(vm: &'a VirtualMachine, views: &[VmInspect]) -> Row<'a> {
+fn name(vm: &VirtualMachine) -> NamespacedName {
+    let meta = &vm.metadata;
+    NamespacedName::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}
+
+fn row<'a>(vm: &'a VirtualMachine, views: &[VmInspect], disks: &DiskUses) -> Row<'a> {
     let guest = &vm.spec.guest;
     let slot = guest.slot_size().unwrap_or(Bytes::ZERO);
     let slots = |count: u16| double(slot.saturating_mul(u32::from(count)).get());
@@ -73,6 +82,7 @@ fn row<'a>(vm: &'a VirtualMachine, views: &[VmInspect]) -> Row<'a> {
         restarts: status.restart_count.into(),
         has_extra_ip: !status.extra_net_ip.is_empty(),
         desired_units: desired.into_iter().filter_map(|(of, units)| Some((of, units?))).collect(),
+        disks: disks.of(&name(vm)),
     }
 }
 
@@ -81,8 +91,9 @@ pub(crate) fn per_vm<'a>(
     vms: impl Iterator<Item = &'a VirtualMachine>,
     views: &[VmInspect],
     multiplier: f64,
+    disks: &DiskUses,
 ) -> Page {
-    let rows: Vec<Row<'a>> = vms.map(|vm| row(vm, views)).collect();
+    let rows: Vec<Row<'a>> = vms.map(|vm| row(vm, views, disks)).collect();
     let mut page = Page::new();
     for (name, help, values) in [
         (
@@ -120,5 +131,39 @@ pub(crate) fn per_vm<'a>(
     for row in &rows {
         page.sample(&row.labels, f64::from(u8::from(row.has_extra_ip)));
     }
+    of_disks(&rows, &mut page);
     page
+}
+
+/// A value of a disk; none if the guest does not report it.
+type OfDisk = fn(&DiskUse) -> Option<u64>;
+
+/// How full the disks are. The root file system is the disk `/`.
+fn of_disks(rows: &[Row<'_>], page: &mut Page) {
+    let families: [(&'static str, &str, OfDisk); 5] = [
+        ("neonvm_vm_disk_size_bytes", "Size of the file system of a disk of a VM.", |disk| Some(disk.total)),
+        ("neonvm_vm_disk_used_bytes", "Bytes of it in use.", |disk| Some(disk.used)),
+        (
+            "neonvm_vm_disk_available_bytes",
+            "Bytes of it that programs other than root's can still use.",
+            |disk| Some(disk.available),
+        ),
+        ("neonvm_vm_disk_inodes", "Inodes of the file system of a disk of a VM.", |disk| {
+            Some(disk.inodes).filter(|inodes| *inodes > 0)
+        }),
+        ("neonvm_vm_disk_inodes_used", "Inodes of it in use.", |disk| {
+            Some(disk.inodes_used).filter(|_| disk.inodes > 0)
+        }),
+    ];
+    for (name, help, value) in families {
+        page.family(name, Kind::Gauge, help);
+        for row in rows {
+            let [namespace, vm, endpoint, project] = row.labels;
+            for disk in &row.disks {
+                if let Some(value) = value(disk) {
+                    page.sample(&[namespace, vm, endpoint, project, ("disk", &disk.name)], double(value));
+                }
+            }
+        }
+    }
 }

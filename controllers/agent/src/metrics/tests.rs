@@ -9,9 +9,10 @@ use neonvm_core_vertical_scaling::agent::action::Latency;
 use neonvm_kit::expiry::Use;
 use neonvm_test_cluster::metrics::families;
 use neonvm_types::agent_inspect::VmInspect;
-use neonvm_types::{Bytes, MilliCpu};
+use neonvm_types::{Bytes, MilliCpu, NamespacedName};
 
 use super::*;
+use crate::disks::DiskUses;
 
 fn size(units: u32) -> Resources {
     Resources::new(MilliCpu::new(250 * units), Bytes::gib(units))
@@ -165,7 +166,14 @@ fn names_of_metrics_of_vms_stay() {
         compute_unit: size(1),
         ..VmInspect::default()
     };
-    let text = per_vm([vm, other].iter(), &[view], 1.0).finish();
+    let (disks, page) = (
+        DiskUses::default(),
+        b"host_filesystem_total_bytes{device=\"/dev/vdc\",mountpoint=\"/data\"} 10\n\
+        host_filesystem_used_bytes{device=\"/dev/vdc\",mountpoint=\"/data\"} 4\n\
+        host_filesystem_files{device=\"/dev/vdc\",mountpoint=\"/data\"} 5\n",
+    );
+    disks.read(&NamespacedName::new("default", "vm"), page, &[("data".to_owned(), "/data".to_owned())]);
+    let text = per_vm([vm, other].iter(), &[view], 1.0, &disks).finish();
     let vm_labels = "vm_namespace vm_name endpoint_id project_id";
     let expected = [
         format!("autoscaling_vm_cpu_cores gauge {vm_labels} value"),
@@ -173,6 +181,11 @@ fn names_of_metrics_of_vms_stay() {
         format!("autoscaling_vm_restart_count gauge {vm_labels}"),
         format!("autoscaling_vm_desired_cu gauge {vm_labels} component"),
         format!("autoscaling_vm_extra_ip gauge {vm_labels}"),
+        format!("neonvm_vm_disk_size_bytes gauge {vm_labels} disk"),
+        format!("neonvm_vm_disk_used_bytes gauge {vm_labels} disk"),
+        format!("neonvm_vm_disk_available_bytes gauge {vm_labels} disk"),
+        format!("neonvm_vm_disk_inodes gauge {vm_labels} disk"),
+        format!("neonvm_vm_disk_inodes_used gauge {vm_labels} disk"),
     ];
     assert_eq!(families(&text), expected);
     let own = "vm_namespace=\"default\",vm_name=\"vm\",endpoint_id=\"\",project_id=\"\"";
@@ -180,6 +193,7 @@ fn names_of_metrics_of_vms_stay() {
         format!("autoscaling_vm_cpu_cores{{{own},value=\"spec_use\"}} 0.5\n"),
         format!("autoscaling_vm_desired_cu{{{own},component=\"total\"}} 3\n"),
         format!("autoscaling_vm_extra_ip{{{own}}} 0\n"),
+        format!("neonvm_vm_disk_used_bytes{{{own},disk=\"data\"}} 4\n"),
     ] {
         assert!(text.contains(&line), "{line}: {text}");
     }

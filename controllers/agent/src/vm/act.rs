@@ -132,6 +132,7 @@ impl Actor {
             let port = own.unwrap_or(settings.port);
             let mut scraper = Scraper::new(self.route.clone(), port, Arc::clone(&self.shared.tls));
             let (metric, identity) = (self.watched.metric.clone(), self.identity.clone());
+            let (shared, disks) = (Arc::clone(&self.shared), self.watched.disks.clone());
             let every = seconds(settings.seconds_between_requests);
             let within = seconds(settings.request_timeout_seconds);
             // The first reading of load comes at once: the VM may be waiting for it. Then they spread out.
@@ -143,8 +144,13 @@ impl Actor {
                 loop {
                     tokio::time::sleep_until(next).await;
                     next = later(every.saturating_sub(std::mem::take(&mut skew)));
-                    let read =
-                        catch(async { understand(source, scraper.read(within).await, metric.as_deref()) });
+                    let read = catch(async {
+                        let page = scraper.read(within).await;
+                        if let (MetricsSource::System, Ok(page)) = (source, &page) {
+                            shared.disks.read(&identity.vm, page, &disks);
+                        }
+                        understand(source, page, metric.as_deref())
+                    });
                     let event = read.await.unwrap_or_else(|panic| {
                         let reason = panicked(&identity.vm, &panic);
                         Event::MetricsFailed { source, reason }

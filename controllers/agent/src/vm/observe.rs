@@ -40,6 +40,8 @@ pub(crate) struct Watched {
     pub(crate) metric: Option<String>,
     /// Whether the file cache is read.
     pub(crate) lfc: bool,
+    /// Names and places of disks.
+    pub(crate) disks: Vec<(String, String)>,
 }
 
 /// Whether the guest of a VM may have an informant.
@@ -55,6 +57,7 @@ impl Watched {
         Self {
             metric: config.metric.map(|metric| metric.name),
             lfc: lfc.or(shared.settings.defaults.enable_lfc_metrics).unwrap_or(false),
+            disks: vm.spec.mounted_disks(),
         }
     }
 }

@@ -201,7 +201,7 @@ fn fields_of_the_machine_are_kept() {
         ("spec.targetRevision", "revision updatedAt"),
         (
             "status",
-            "conditions phase restartCount powerState restartRequest workload podName podIP node extraNetIP extraNetMask cpus memorySize sshSecretName
+            "conditions phase restartCount powerState freezesExpired restartRequest workload podName podIP node extraNetIP extraNetMask cpus memorySize sshSecretName
              tlsSecretName currentRevision observedGeneration machine lastExit migration scalingFrom volumes",
         ),
     ] {

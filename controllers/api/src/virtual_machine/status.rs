@@ -90,6 +90,9 @@ pub struct VirtualMachineStatus {
     /// The workload, once it was started again inside the guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<Workload>,
+    /// How often the guest has ended a freeze of the VM's file systems, because no client did within its time, since its pod started.
+    #[serde(default, skip_serializing_if = "schema::is_zero")]
+    pub freezes_expired: u32,
     /// How the VM ended the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<LastExit>,

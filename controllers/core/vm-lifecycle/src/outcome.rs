@@ -148,6 +148,8 @@ pub enum NoteReason {
     ScaledDown,
     /// A disk has grown with its volume.
     DiskGrown,
+    /// The guest has ended a freeze of file systems, because no client did within its time.
+    FreezeExpired,
     /// The guest's CPUs stand still.
     Paused,
     /// They run again.
@@ -220,6 +222,7 @@ impl NoteReason {
             Self::ScaledUp => "ScaledUp",
             Self::ScaledDown => "ScaledDown",
             Self::DiskGrown => "DiskGrown",
+            Self::FreezeExpired => "FreezeExpired",
             Self::Paused => "Paused",
             Self::Resumed => "Resumed",
             Self::Suspended => "Suspended",
@@ -259,6 +262,7 @@ impl NoteReason {
         matches!(
             self,
             Self::Failed
+                | Self::FreezeExpired
                 | Self::Preempted
                 | Self::Evicted
                 | Self::ScaleLimited

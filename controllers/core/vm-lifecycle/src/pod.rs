@@ -2,6 +2,7 @@
 
 mod affinity;
 mod copy;
+mod hooks;
 mod metadata;
 pub mod name;
 pub mod overhead;

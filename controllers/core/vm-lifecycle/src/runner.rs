@@ -11,6 +11,7 @@
 mod cpu;
 mod disks;
 mod exit;
+mod freeze;
 mod memory;
 mod pause;
 mod stop;
@@ -165,6 +166,7 @@ pub struct Core {
     cpu: cpu::Cpu,
     memory: memory::Memory,
     disks: disks::Disks,
+    freezes: freeze::Freezes,
     pause: pause::Pause,
     suspend: suspend::Suspend,
     stop: stop::Stop,
@@ -194,6 +196,7 @@ impl Core {
             cpu: cpu::Cpu::new(limits.size.cpu),
             memory: memory::Memory::new(limits.size.memory),
             disks: disks::Disks::default(),
+            freezes: freeze::Freezes::default(),
             pause: pause::Pause::default(),
             suspend: suspend::Suspend::default(),
             stop: stop::Stop::default(),
@@ -510,6 +513,7 @@ impl Core {
                 // Each part of the boot fails once; the newest is enough for people who have the log.
                 self.fault(ProblemReason::GuestFailure, Some(message));
             }
+            ReportKind::FreezeExpired { .. } => self.freezes.expired(self.now),
             ReportKind::ShuttingDown { reason } => self.announced_shutdown = Some(reason),
         }
     }
@@ -544,6 +548,7 @@ impl Core {
         self.status.pause = self.pause.status();
         self.status.suspend = self.suspend.status();
         self.status.disks.clone_from(self.disks.sizes());
+        self.status.freezes_expired = self.freezes.count();
         let mut problems = self.faults.clone();
         problems.extend(self.cpu.problems());
         problems.extend(self.memory.problem());

@@ -27,6 +27,8 @@ pub struct Settings {
     /// Labels and annotations of VMs that are copied to their pods besides our own: keys, or prefixes that end with `/`.
     pub pod_metadata: Vec<String>,
     pub runner: RunnerSettings,
+    /// Whether pods of VMs that write to volumes have the annotations by which Velero freezes file systems during a backup.
+    pub backup_hooks: bool,
     /// Whether runners write their own lines as JSON.
     pub json_logs: bool,
     /// Scheduler of VMs that name none; empty: the cluster's default.
@@ -138,6 +140,7 @@ impl Default for Settings {
             policy: Policy::default(),
             pod_metadata: Vec::new(),
             runner: RunnerSettings::default(),
+            backup_hooks: true,
             json_logs: false,
             scheduler: String::new(),
             priority_class: String::new(),

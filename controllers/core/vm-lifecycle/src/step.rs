@@ -5,6 +5,7 @@ mod alive;
 mod deleting;
 mod disks;
 mod ended;
+mod freeze;
 mod health;
 mod moving;
 mod pause;

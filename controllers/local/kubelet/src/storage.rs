@@ -130,6 +130,10 @@ impl Storage {
                 object::CLASS
             ));
         };
+        if spec.data_source.is_some() || spec.data_source_ref.is_some() {
+            // An empty volume would look like one whose content is lost.
+            return Err(format!("class {class:?} makes empty volumes only, and the claim has a dataSource"));
+        }
         let uid = claim.metadata.uid.clone().unwrap_or_default();
         let name = object::volume_name(&uid);
         let path = self.directory.join(&name);

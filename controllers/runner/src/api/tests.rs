@@ -138,7 +138,7 @@ async fn a_disk_that_is_to_grow_is_accepted_or_refused_with_the_reason() {
     {
         assert_eq!(stand.ask("PUT", "/v1/disks", bad).await.0, 400, "{bad}");
     }
-    assert_eq!(stand.ask("GET", "/v1/disks", "").await, (405, "use PUT\n".into()));
+    assert_eq!(stand.ask("POST", "/v1/disks", "").await, (405, "use PUT\n".into()));
 }
 
 #[tokio::test]
@@ -279,6 +279,84 @@ fn who_may_use_which_path() {
     }
 }
 
+/// A VM with a disk on a claim, whose guest is there; and its console.
+fn running(reach: Reach) -> (Running, tokio::io::DuplexStream) {
+    let log = logs::start(Format::Plain, std::io::sink()).unwrap();
+    let (machine, line) = tokio::io::duplex(64);
+    let statistics = Arc::new(Statistics::new(Box::new(Default::default), Daemon::new(reach.clone())));
+    let config: neonvm_api::runner_pod::RunnerConfig = serde_json::from_value(serde_json::json!({
+        "namespace": "d", "name": "vm", "uid": "u", "pod": "p", "cpuScalingMode": "SysfsScaling",
+        "spec": {"guest": {"cpus": {"min": 1, "max": 1, "use": 1}, "memorySlots": {"min": 1, "max": 1, "use": 1},
+            "rootDisk": {"image": "i"}},
+            "disks": [{"name": "data", "mountPath": "/data", "persistentVolumeClaim": {"claimName": "c"}}]}}))
+    .unwrap();
+    let disks = Arc::new(Disks::new(Daemon::new(reach.clone()), &config));
+    let console = Console::attach(line, log).0;
+    let (volumes, streams) = Default::default();
+    (Running { console, reach, statistics, disks, volumes, meter: None, streams }, machine)
+}
+
+/// A daemon that answers each request with this, and the requests that it got.
+async fn daemon(answer: &'static str) -> (Reach, mpsc::UnboundedReceiver<String>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, requests) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (mut seen, mut buffer) = (String::new(), [0; 4096]);
+            // The body comes with the head or after it.
+            while !seen.contains("\r\n\r\n")
+                || (seen.contains("/freeze") && seen.starts_with("POST") && !seen.contains('}'))
+            {
+                let count = stream.read(&mut buffer).await.unwrap();
+                seen.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
+            }
+            let _ = sender.send(seen);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    (Reach::Forwards(Arc::new([(DAEMON_PORT, address)].into())), requests)
+}
+
+#[tokio::test]
+async fn a_freeze_reaches_the_guest_or_is_refused_with_the_reason() {
+    let stand = stand();
+    let request = r#"{"seconds":30}"#;
+    assert_eq!(stand.ask("POST", "/v1/freeze", request).await.0, 503, "there is no VM yet");
+    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 31\r\n\r\n{\"disks\":[\"data\"],\"seconds\":30}";
+    let (reach, mut requests) = daemon(answer).await;
+    stand.running.send_replace(Some(running(reach).0));
+    for bad in ["", "{}", "[]", r#"{"seconds":0}"#, r#"{"seconds":301}"#, r#"{"seconds":"x"}"#] {
+        assert_eq!(stand.ask("POST", "/v1/freeze", bad).await.0, 400, "{bad}");
+    }
+    let (code, text) = stand.ask("POST", "/v1/freeze", request).await;
+    assert_eq!((code, text.as_str()), (200, r#"{"disks":["data"],"seconds":30}"#));
+    let sent = requests.recv().await.unwrap();
+    assert!(
+        sent.starts_with("POST /disks/freeze ")
+            && sent.contains(r#"{"disks":["data"],"root":false,"seconds":30}"#),
+        "{sent}"
+    );
+    assert_eq!(stand.ask("GET", "/v1/freeze", "").await, (405, "use POST\n".into()));
+
+    // A guest program of an earlier version, one that refuses, and one that stands still.
+    for (answer, code, part) in [
+        ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", 501, "build its image again"),
+        ("HTTP/1.1 409 Conflict\r\ncontent-length: 10\r\n\r\nthaw first", 409, "thaw first"),
+        ("HTTP/1.1 500 Error\r\ncontent-length: 4\r\n\r\nfull", 502, "the guest: full"),
+    ] {
+        let (reach, _requests) = daemon(answer).await;
+        stand.running.send_replace(Some(running(reach).0));
+        let (found, text) = stand.ask("POST", "/v1/freeze", request).await;
+        assert!(found == code && text.contains(part), "{found} {text}");
+    }
+    stand.publish(|status| status.pause.applied = true);
+    for path in ["/v1/freeze", "/v1/thaw"] {
+        let (code, text) = stand.ask("POST", path, request).await;
+        assert!(code == 409 && text.contains("neonctl vm resume"), "{code} {text}");
+    }
+}
+
 #[tokio::test]
 async fn console_and_ports_of_the_guest_are_streams() {
     let stand = stand();
@@ -286,19 +364,8 @@ async fn console_and_ports_of_the_guest_are_streams() {
     let guest = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = guest.local_addr().unwrap().port();
     let reach = Reach::Address([127, 0, 0, 1].into());
-    let log = logs::start(Format::Plain, std::io::sink()).unwrap();
-    let (machine, line) = tokio::io::duplex(64);
-    let statistics = Statistics::new(Box::new(Default::default), Daemon::new(reach.clone()));
-    let console = Console::attach(line, log).0;
-    let (statistics, volumes) = (Arc::new(statistics), Arc::default());
-    stand.running.send_replace(Some(Running {
-        console,
-        reach,
-        statistics,
-        volumes,
-        meter: None,
-        streams: Arc::default(),
-    }));
+    let (running, machine) = running(reach);
+    stand.running.send_replace(Some(running));
     assert_eq!(stand.ask("GET", "/v1/console", "").await.0, 426);
     assert_eq!(stand.ask("GET", "/v1/guest/0", "").await.0, 400);
     assert_eq!(stand.ask("GET", "/v1/statistics", "").await.0, 200);

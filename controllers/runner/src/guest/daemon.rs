@@ -10,7 +10,11 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use neonvm_types::MilliCpu;
-use neonvm_types::guest::{CLOCK_PATH, DAEMON_PORT, FileSystem, GROW_PATH, METRICS_PORT, SUSPEND_PATH};
+use neonvm_types::guest::{
+    CLOCK_PATH, DAEMON_PORT, FREEZE_PATH, FileSystem, FreezeRequest, FreezeState, Frozen, GROW_PATH,
+    METRICS_PORT, SUSPEND_PATH, THAW_PATH, Thawed,
+};
+use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
 use crate::network::Reach;
@@ -21,6 +25,10 @@ const CHANGE: Duration = Duration::from_secs(10);
 const FILES: Duration = Duration::from_secs(10);
 /// Time for file systems to grow: the tables of inodes of many new groups are written.
 const GROWTH: Duration = Duration::from_secs(60);
+/// Time for a freeze: what is in the guest's memory is written back before.
+const FREEZE: Duration = Duration::from_secs(60);
+/// Time for a thaw, which waits for a freeze that begins.
+const THAW: Duration = Duration::from_secs(20);
 /// More is not read.
 const LARGEST: usize = 1 << 20;
 
@@ -39,8 +47,8 @@ pub(crate) enum Error {
     Status(StatusCode, String),
     #[error("the answer {0:?} is not a number")]
     Answer(String),
-    #[error("the list of file systems cannot be read: {0}")]
-    List(String),
+    #[error("the answer cannot be read: {0}")]
+    Document(String),
 }
 
 /// The daemon of one guest; cheap to clone.
@@ -75,9 +83,7 @@ impl Daemon {
     /// Grows the file systems on all disks of the VM to their disks, and lists them; `None`: the daemon is of a version that cannot.
     pub(crate) async fn grow(&self) -> Result<Option<Vec<FileSystem>>, Error> {
         match self.send(DAEMON_PORT, Method::POST, GROW_PATH, Bytes::new(), GROWTH).await {
-            Ok(body) => {
-                serde_json::from_slice(&body).map(Some).map_err(|error| Error::List(error.to_string()))
-            }
+            Ok(body) => document(&body).map(Some),
             Err(Error::Status(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _)) => Ok(None),
             Err(error) => Err(error),
         }
@@ -97,6 +103,22 @@ impl Daemon {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let body = Bytes::from(now.as_nanos().to_string());
         self.send(DAEMON_PORT, Method::PUT, CLOCK_PATH, body, QUESTION).await.map(drop)
+    }
+
+    /// Freezes file systems.
+    pub(crate) async fn freeze(&self, request: &FreezeRequest) -> Result<Frozen, Error> {
+        let body = serde_json::to_vec(request).unwrap_or_default();
+        document(&self.send(DAEMON_PORT, Method::POST, FREEZE_PATH, body.into(), FREEZE).await?)
+    }
+
+    /// Whether a freeze is in force.
+    pub(crate) async fn freeze_state(&self) -> Result<FreezeState, Error> {
+        document(&self.send(DAEMON_PORT, Method::GET, FREEZE_PATH, Bytes::new(), QUESTION).await?)
+    }
+
+    /// Ends a freeze.
+    pub(crate) async fn thaw(&self) -> Result<Thawed, Error> {
+        document(&self.send(DAEMON_PORT, Method::POST, THAW_PATH, Bytes::new(), THAW).await?)
     }
 
     /// Metrics in the text format of Prometheus.
@@ -122,6 +144,10 @@ impl Daemon {
         let text: String = String::from_utf8_lossy(&body).trim().chars().take(200).collect();
         Err(Error::Status(status, text))
     }
+}
+
+fn document<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(body).map_err(|error| Error::Document(error.to_string()))
 }
 
 fn files_path(path: &str) -> String {

@@ -50,9 +50,11 @@ impl Sleep {
         bed: Option<Arc<Bed>>,
         log: &Log,
         running: channel::Sender<Option<Running>>,
-        streams: Arc<Streams>,
+        offered: Running,
     ) -> Self {
         let (started, starting) = mpsc::channel(1);
+        let streams = Arc::clone(&offered.streams);
+        running.send_replace(Some(offered));
         let (log, cancel, gone, loss) = (log.clone(), None, None, None);
         Self { bed, log, running, streams, cancel, gone, started, starting, listens: false, loss }
     }

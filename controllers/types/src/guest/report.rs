@@ -51,6 +51,13 @@ pub enum ReportKind {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         workload: bool,
     },
+    /// The guest has ended a freeze of file systems, because no client did within its time.
+    FreezeExpired {
+        /// The disks that were frozen.
+        disks: Vec<String>,
+        /// For how long, in milliseconds.
+        frozen_ms: u64,
+    },
     /// The guest shuts down.
     ShuttingDown {
         /// Why: `power button`, `workload ended`, a signal.

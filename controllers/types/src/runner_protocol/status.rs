@@ -38,6 +38,9 @@ pub struct RunnerStatus {
     /// next start only; such a runner reports none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub disks: BTreeMap<String, Bytes>,
+    /// How often the guest has ended a freeze of file systems, because no client did within its time.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub freezes_expired: u32,
     /// The workload in the guest; absent until it was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<WorkloadStatus>,
@@ -50,6 +53,11 @@ pub struct RunnerStatus {
     /// Why it ended; present in the last document only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// How far a VM is.

@@ -50,13 +50,22 @@ impl Resource {
     pub const CLAIM: Self = namespaced("v1", "PersistentVolumeClaim", "persistentvolumeclaims");
     /// `PersistentVolume`.
     pub const VOLUME: Self = global("v1", "PersistentVolume", "persistentvolumes");
+    /// `CustomResourceDefinition`.
+    pub const DEFINITION: Self =
+        global("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+    /// `VolumeSnapshot`.
+    pub const VOLUME_SNAPSHOT: Self =
+        namespaced("snapshot.storage.k8s.io/v1", "VolumeSnapshot", "volumesnapshots");
+    /// `VolumeSnapshotClass`.
+    pub const VOLUME_SNAPSHOT_CLASS: Self =
+        global("snapshot.storage.k8s.io/v1", "VolumeSnapshotClass", "volumesnapshotclasses");
     /// `Node`.
     pub const NODE: Self = global("v1", "Node", "nodes");
 
     /// `Namespace`.
     pub const NAMESPACE: Self = global("v1", "Namespace", "namespaces");
 
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 16] = [
         Self::VM,
         Self::MIGRATION,
         Self::MIGRATION_POLICY,
@@ -68,6 +77,9 @@ impl Resource {
         Self::CONFIG_MAP,
         Self::CLAIM,
         Self::VOLUME,
+        Self::DEFINITION,
+        Self::VOLUME_SNAPSHOT,
+        Self::VOLUME_SNAPSHOT_CLASS,
         Self::NODE,
         Self::NAMESPACE,
     ];

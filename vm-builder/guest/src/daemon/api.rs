@@ -1,4 +1,4 @@
-//! The requests about CPUs, file systems, files and status.
+//! The requests about CPUs, file systems and their freezes, files and status.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
-use neonvm_types::guest::{ATTACH_PATH, CLOCK_PATH, GROW_PATH, SUSPEND_PATH};
+use neonvm_types::guest::{
+    ATTACH_PATH, CLOCK_PATH, FREEZE_PATH, FreezeRequest, GROW_PATH, SUSPEND_PATH, THAW_PATH,
+};
 use tokio::sync::Mutex;
 
 use super::{attach, status, suspend};
@@ -14,6 +16,7 @@ use crate::cpu::Processors;
 use crate::files::payload::Payload;
 use crate::files::{self, Directory};
 use crate::http::{self, Response};
+use crate::mount::freeze::{Freezer, Refused};
 use crate::mount::grow;
 
 /// What requests work on. Changes of CPUs, of file systems and of files each wait for one another.
@@ -23,22 +26,30 @@ pub(super) struct Api {
     processors: Arc<Mutex<()>>,
     files: Arc<Mutex<()>>,
     disks: Arc<Mutex<()>>,
+    freezer: Freezer,
     door: attach::Door,
 }
 
 impl Api {
     pub(super) fn new(root: &Path, door: attach::Door) -> Self {
         let (processors, files, disks) = Default::default();
-        Self { root: root.to_owned(), processors, files, disks, door }
+        let freezer = Freezer::new(root);
+        Self { root: root.to_owned(), processors, files, disks, freezer, door }
     }
 
     pub(super) async fn handle(self, request: Request<Incoming>) -> Response {
         let path = request.uri().path().to_owned();
-        if request.method() == Method::POST && path == GROW_PATH {
-            return self.grow().await;
-        }
-        if request.method() == Method::POST && path == SUSPEND_PATH {
-            return self.may_suspend().await;
+        if request.method() == Method::POST {
+            return match path.as_str() {
+                GROW_PATH => self.grow().await,
+                FREEZE_PATH => match http::body(request).await {
+                    Ok(body) => self.freeze(&body).await,
+                    Err(answer) => answer,
+                },
+                THAW_PATH => self.thaw().await,
+                SUSPEND_PATH => self.may_suspend().await,
+                _ => not_found(),
+            };
         }
         let put = request.method() == Method::PUT;
         if !put && request.method() != Method::GET {
@@ -55,6 +66,7 @@ impl Api {
                 Ok(Err(why)) => http::text(StatusCode::BAD_REQUEST, format!("{why}\n")),
                 Err(answer) => answer,
             },
+            (FREEZE_PATH, false) => json(StatusCode::OK, &self.freezer.state()),
             (ATTACH_PATH, false) => self.door.open(request),
             ("/healthz", false) => http::text(StatusCode::OK, "ok"),
             ("/status", false) => {
@@ -89,18 +101,49 @@ impl Api {
         }
     }
 
+    /// Not while a freeze is in force: that would wait for its end, and the thaw must not wait.
     async fn grow(&self) -> Response {
-        let root = self.root.clone();
-        match exclusive(&self.disks, move || grow::grow_all(&root)).await {
-            Some(all) => {
-                let list = serde_json::to_string(&all).unwrap_or_default();
-                http::typed(StatusCode::OK, "application/json", list)
+        let (root, freezer) = (self.root.clone(), self.freezer.clone());
+        let grow = move || (!freezer.is_active()).then(|| grow::grow_all(&root));
+        match exclusive(&self.disks, grow).await {
+            Some(Some(all)) => json(StatusCode::OK, &all),
+            Some(None) => frozen(),
+            None => gave_up(),
+        }
+    }
+
+    async fn freeze(&self, body: &[u8]) -> Response {
+        let request: FreezeRequest = match serde_json::from_slice(body) {
+            Ok(request) => request,
+            Err(error) => {
+                return http::text(StatusCode::BAD_REQUEST, format!("cannot read the request: {error}\n"));
+            }
+        };
+        let (root, freezer) = (self.root.clone(), self.freezer.clone());
+        match exclusive(&self.disks, move || freezer.freeze(&root, &request)).await {
+            Some(Ok(frozen)) => json(StatusCode::OK, &frozen),
+            Some(Err(Refused::Wrong(why))) => http::text(StatusCode::BAD_REQUEST, format!("{why}\n")),
+            Some(Err(Refused::Busy(why))) => http::text(StatusCode::CONFLICT, format!("{why}\n")),
+            Some(Err(Refused::Failed(why))) => {
+                http::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n"))
             }
             None => gave_up(),
         }
     }
 
+    /// Waits for nothing that may wait for it.
+    async fn thaw(&self) -> Response {
+        let freezer = self.freezer.clone();
+        match tokio::task::spawn_blocking(move || freezer.thaw()).await {
+            Ok(thawed) => json(StatusCode::OK, &thawed),
+            Err(_) => gave_up(),
+        }
+    }
+
     async fn may_suspend(&self) -> Response {
+        if self.freezer.is_active() {
+            return http::text(StatusCode::CONFLICT, "its file systems are frozen\n");
+        }
         let root = self.root.clone();
         match tokio::task::spawn_blocking(move || suspend::obstacle(&root)).await {
             Ok(None) => http::text(StatusCode::OK, Bytes::new()),
@@ -115,6 +158,9 @@ impl Api {
             Err(error) => return http::text(StatusCode::BAD_REQUEST, format!("{error}\n")),
         };
         let directory = Directory::new(path);
+        if put.is_some() && self.freezer.is_active() {
+            return frozen();
+        }
         let Some(request) = put else {
             return match exclusive(&self.files, move || directory.checksum()).await {
                 Some(Ok(sum)) => http::text(StatusCode::OK, sum),
@@ -157,6 +203,14 @@ async fn exclusive<T: Send + 'static>(
         result
     });
     done.await.ok()
+}
+
+fn json(status: StatusCode, document: &impl serde::Serialize) -> Response {
+    http::typed(status, "application/json", serde_json::to_string(document).unwrap_or_default())
+}
+
+fn frozen() -> Response {
+    http::text(StatusCode::SERVICE_UNAVAILABLE, "file systems are frozen; try again after the thaw\n")
 }
 
 fn not_found() -> Response {

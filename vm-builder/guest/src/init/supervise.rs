@@ -1,5 +1,7 @@
 //! Starting what is due, and what follows when something ends.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use neonvm_types::guest::{ReportKind, Start};
@@ -9,8 +11,9 @@ use super::attached::Attached;
 use super::shutdown::{Action, Event, Phase, Target};
 use super::status::LastExit;
 use super::unit::{DAEMON, Role, State};
-use super::{Init, finish};
+use super::{Init, finish, setup};
 use crate::limits::rlimits;
+use crate::mount::freeze;
 use crate::process::freezer;
 use crate::process::restart::decide;
 use crate::process::{Cgroup, Exit, Launch, Next, Output, spawn};
@@ -327,6 +330,10 @@ impl Init {
     fn stop_respawning(&mut self) {
         if let Err(error) = self.marker.forbid() {
             self.reporter.failure(format!("remove the marker of the workload: {error}"));
+        }
+        if freeze::may_be_active(Path::new("/")) {
+            // A process that waits for a frozen file system cannot be ended.
+            let _ = Command::new(setup::own_program()).arg("thaw").env_clear().spawn();
         }
         self.queue.clear();
         self.queue_runs = None;

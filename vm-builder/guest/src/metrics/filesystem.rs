@@ -40,6 +40,9 @@ pub struct Usage {
     pub free: u64,
     /// Free for programs other than root's.
     pub available: u64,
+    /// Inodes; 0: the file system has no fixed number.
+    pub inodes: u64,
+    pub inodes_free: u64,
 }
 
 /// The mounts of `/proc/mounts` that get series, in order of their place.
@@ -66,8 +69,13 @@ pub(super) fn collect(root: &Path, mounts: &str) -> Vec<(Mounted, Usage)> {
         let path = root.join(mounted.mountpoint.trim_start_matches('/'));
         let stat = rustix::fs::statvfs(&path).ok()?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-        let usage =
-            Usage { total: bytes(stat.f_blocks), free: bytes(stat.f_bfree), available: bytes(stat.f_bavail) };
+        let usage = Usage {
+            total: bytes(stat.f_blocks),
+            free: bytes(stat.f_bfree),
+            available: bytes(stat.f_bavail),
+            inodes: stat.f_files,
+            inodes_free: stat.f_ffree,
+        };
         (usage.total > 0).then_some((mounted, usage))
     };
     parse(mounts).into_iter().filter_map(usage).collect()
@@ -84,6 +92,8 @@ pub(super) fn render(filesystems: &[(Mounted, Usage)], text: &mut Text) {
         ("host_filesystem_total_bytes", "Size in bytes.", |usage| double(usage.total)),
         ("host_filesystem_used_bytes", "Bytes used.", |usage| double(used(usage))),
         ("host_filesystem_used_ratio", "Share used of what programs other than root's may use.", ratio),
+        ("host_filesystem_files", "Inodes.", |usage| inodes(usage, usage.inodes)),
+        ("host_filesystem_files_free", "Inodes that are free.", |usage| inodes(usage, usage.inodes_free)),
     ] {
         text.family(family, Kind::Gauge, help);
         for (mounted, usage) in filesystems {
@@ -102,6 +112,36 @@ const fn used(usage: &Usage) -> u64 {
 /// Not a number for an empty file system, which leaves the sample out.
 fn ratio(usage: &Usage) -> f64 {
     double(used(usage)) / double(used(usage).saturating_add(usage.available))
+}
+
+/// Not a number for a file system without a fixed number of inodes.
+fn inodes(usage: &Usage, number: u64) -> f64 {
+    if usage.inodes == 0 { f64::NAN } else { double(number) }
+}
+
+/// The VM's disks with their serial numbers, by which the host finds the file systems on them.
+pub(super) fn serials(root: &Path) -> Vec<(String, String)> {
+    let Ok(entries) = std::fs::read_dir(root.join("sys/class/block")) else { return Vec::new() };
+    let serial = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().ok().filter(|name| name.starts_with("vd"))?;
+        let serial = super::read(&entry.path().join("serial")).trim().to_owned();
+        (!serial.is_empty()).then(|| (format!("/dev/{name}"), serial))
+    };
+    let mut all: Vec<_> = entries.flatten().filter_map(serial).collect();
+    all.sort();
+    all.truncate(MOST);
+    all
+}
+
+pub(super) fn render_serials(serials: &[(String, String)], text: &mut Text) {
+    text.family(
+        "neonvm_guest_disk_info",
+        Kind::Gauge,
+        "Serial number of a disk of the VM, which is its name.",
+    );
+    for (device, serial) in serials {
+        text.plain(&[("device", device), ("serial", serial)], 1.0);
+    }
 }
 
 /// `/proc/mounts` writes spaces, tabs, line ends and backslashes as three octal digits.

@@ -33,7 +33,11 @@ fn sources() -> Sources {
         disks: DISKS.into(),
         network: NETWORK.into(),
         pressure: [PRESSURE.into(), PRESSURE.into(), PRESSURE.into()],
-        filesystems: vec![(mounted, Usage { total: 1000, free: 500, available: 400 })],
+        filesystems: vec![(
+            mounted,
+            Usage { total: 1000, free: 500, available: 400, inodes: 10, inodes_free: 4 },
+        )],
+        serials: vec![("/dev/vda".into(), "data".into())],
         groups: vec![Group {
             name: "workload".into(),
             cpu: "usage_usec 3000000\nuser_usec 2000000\nsystem_usec 1000000\n".into(),
@@ -93,6 +97,9 @@ fn values_are_those_of_the_kernel() {
         // The parser leaves escapes as they are.
         (r#"host_filesystem_used_bytes{/dev/vda,ext4,/a \"b\"\\}"#, 500.0),
         (r#"host_filesystem_free_bytes{/dev/vda,ext4,/a \"b\"\\}"#, 400.0),
+        (r#"host_filesystem_files{/dev/vda,ext4,/a \"b\"\\}"#, 10.0),
+        (r#"host_filesystem_files_free{/dev/vda,ext4,/a \"b\"\\}"#, 4.0),
+        ("neonvm_guest_disk_info{/dev/vda,data}", 1.0),
         ("host_cgroup_cpu_usage_seconds_total{workload}", 3.0),
         ("host_cgroup_memory_current_bytes{workload}", 4096.0),
         ("host_cgroup_memory_anon_bytes{workload}", 1000.0),
@@ -198,6 +205,7 @@ proptest! {
             network: mixed(NETWORK, 8),
             pressure: [mixed(PRESSURE, 9), noise(10), noise(11)],
             filesystems: vec![(Mounted { mountpoint: noise(3), ..Mounted::default() }, Usage::default())],
+            serials: vec![(noise(1), noise(2))],
             groups: vec![Group { name: noise(4), cpu: noise(5), memory: noise(6), memory_stat: noise(7) }],
         };
         let page = render(&sources);

@@ -29,7 +29,7 @@ fn size(device: &BlockDevice) -> u64 {
 }
 
 /// The device of the file system that a file is on.
-fn device_of(file: &File) -> io::Result<BlockDevice> {
+pub(super) fn device_of(file: &File) -> io::Result<BlockDevice> {
     let number = file.metadata()?.dev();
     let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
     let path = std::fs::canonicalize(link)?;
@@ -81,11 +81,15 @@ pub fn grow_all(root: &Path) -> Vec<FileSystem> {
     found.into_values().collect()
 }
 
+/// Whether a device of this name is a whole disk of the VM.
+pub(super) fn is_whole(name: &str) -> bool {
+    let letters = name.strip_prefix(DISK).unwrap_or_default();
+    !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_lowercase())
+}
+
 /// Whether it is a whole disk of the VM with ext4.
 fn is_disk(device: &BlockDevice) -> bool {
-    let letters = device.name.strip_prefix(DISK).unwrap_or_default();
-    let whole = !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_lowercase());
-    whole && device.content.as_ref().is_some_and(|content| content.kind == "ext4")
+    is_whole(&device.name) && device.content.as_ref().is_some_and(|content| content.kind == "ext4")
 }
 
 fn file_system(device: &BlockDevice, grown: io::Result<Option<u64>>) -> FileSystem {

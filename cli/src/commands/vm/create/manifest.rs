@@ -228,9 +228,9 @@ fn labels(flag: &str, texts: &[String]) -> Result<Value> {
     Ok(Value::Object(labels))
 }
 
-/// An empty disk.
-pub(crate) fn disk(text: &str) -> Result<Value> {
-    let (name, size, path) = sized("disk", text)?;
+/// An empty disk, as a flag describes it.
+pub(crate) fn disk(flag: &str, text: &str) -> Result<Value> {
+    let (name, size, path) = sized(flag, text)?;
     Ok(json!({ "name": name, "mountPath": path, "emptyDisk": { "size": size, "discard": true } }))
 }
 
@@ -255,32 +255,43 @@ fn three(text: &str) -> Option<(&str, &str, &str)> {
 
 /// The claims of the disks on volumes of their own.
 fn claim_templates(args: &Create) -> Result<Vec<Value>> {
-    let template = |text: &String| {
-        let (name, size, _) = sized("volume", text)?;
-        let mut spec =
-            json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } } });
-        if let (Some(class), Some(spec)) = (&args.storage_class, spec.as_object_mut()) {
-            spec.insert("storageClassName".to_owned(), json!(class));
-        }
-        Ok(json!({ "metadata": { "name": name }, "spec": spec }))
-    };
-    args.volume.iter().map(template).collect()
+    args.volume.iter().map(|text| claim_template(text, args.storage_class.as_deref())).collect()
+}
+
+/// The claim of a disk on a volume of its own.
+pub(crate) fn claim_template(text: &str, class: Option<&str>) -> Result<Value> {
+    let (name, size, _) = sized("volume", text)?;
+    let mut spec =
+        json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } } });
+    if let (Some(class), Some(spec)) = (class, spec.as_object_mut()) {
+        spec.insert("storageClassName".to_owned(), json!(class));
+    }
+    Ok(json!({ "metadata": { "name": name }, "spec": spec }))
+}
+
+/// A disk on a volume of its own.
+pub(crate) fn volume(text: &str) -> Result<Value> {
+    let (name, _, path) = sized("volume", text)?;
+    Ok(json!({ "name": name, "mountPath": path }))
+}
+
+/// A disk on an existing claim.
+pub(crate) fn claim(text: &str) -> Result<Value> {
+    let hint = "write it as NAME=CLAIM:PATH, such as data=pg-data:/var/lib/data";
+    let (name, claim, path) = three(text).ok_or_else(|| bad("claim", text, hint))?;
+    Ok(json!({ "name": name, "mountPath": path, "persistentVolumeClaim": { "claimName": claim } }))
 }
 
 fn disks(args: &Create) -> Result<Vec<Value>> {
     let mut disks = Vec::new();
     for text in &args.disk {
-        disks.push(disk(text)?);
+        disks.push(disk("disk", text)?);
     }
     for text in &args.volume {
-        let (name, _, path) = sized("volume", text)?;
-        disks.push(json!({ "name": name, "mountPath": path }));
+        disks.push(volume(text)?);
     }
     for text in &args.claim {
-        let hint = "write it as NAME=CLAIM:PATH, such as data=pg-data:/var/lib/data";
-        let (name, claim, path) = three(text).ok_or_else(|| bad("claim", text, hint))?;
-        let source = json!({ "claimName": claim });
-        disks.push(json!({ "name": name, "mountPath": path, "persistentVolumeClaim": source }));
+        disks.push(claim(text)?);
     }
     for (flag, texts, source, key) in [
         ("config-map", &args.config_map, "configMap", "name"),

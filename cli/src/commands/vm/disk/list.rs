@@ -6,14 +6,16 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::ListParams;
 use neonvm_api::VirtualMachine;
 use neonvm_types::Bytes;
+use neonvm_types::guest::{DiskReport, DiskUse, ROOT};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{capacity, claim_of, requested, used};
+use super::{capacity, claim_of, requested, usage, used};
 use crate::args::vm::DiskList;
 use crate::commands::resource::{NONE, NamespaceClient, name_of, or_none};
 use crate::connect::block_on;
 use crate::error::Result;
+use crate::render::bytes;
 use crate::report::{API_VERSION, Document, Report, left, right};
 use crate::settings::Settings;
 
@@ -31,14 +33,31 @@ struct Row {
     /// What a migration does with a volume; empty: it is not on one.
     #[serde(skip_serializing_if = "str::is_empty")]
     mode: &'static str,
+    /// How full it is, if it can be full and the guest has reported it.
+    #[serde(rename = "use", skip_serializing_if = "Option::is_none")]
+    usage: Option<DiskUse>,
 }
 
 pub(super) fn run(settings: &Settings, args: &DiskList) -> Result<Report> {
     block_on(async {
         let client = NamespaceClient::open(settings).await?;
         let machine: VirtualMachine = client.find(&args.name).await?;
-        let rows = rows(&machine, &sizes(&client, &machine).await);
-        Ok(Report::document(document(&machine, &rows)))
+        let (sizes, report) = tokio::join!(sizes(&client, &machine), usage::of_vm(&client, &machine));
+        let (known, unknown) = match report {
+            Some(Ok(report)) => (report, None),
+            Some(Err(why)) => (DiskReport::default(), Some(format!("how full they are is unknown: {why}"))),
+            None => (DiskReport::default(), None),
+        };
+        let frozen = known.frozen_left_ms.map(|left| {
+            format!(
+                "their file systems are frozen, for another {}s at most; to end that: neonctl vm thaw {}",
+                left / 1000,
+                args.name
+            )
+        });
+        let rows = rows(&machine, &sizes, &known.disks);
+        let report = Report::document(document(&machine, &rows));
+        Ok(unknown.into_iter().chain(frozen).fold(report, Report::note))
     })
 }
 
@@ -56,7 +75,9 @@ async fn sizes(client: &NamespaceClient, machine: &VirtualMachine) -> BTreeMap<S
     sizes.collect()
 }
 
-fn rows(machine: &VirtualMachine, sizes: &BTreeMap<String, Bytes>) -> Vec<Row> {
+/// The disks of the spec, after the root file system if its use is known.
+fn rows(machine: &VirtualMachine, sizes: &BTreeMap<String, Bytes>, known: &[DiskUse]) -> Vec<Row> {
+    let usage = |name: &str| known.iter().find(|usage| usage.name == name).cloned();
     let volumes = machine.status.iter().flat_map(|status| &status.volumes);
     let row = |disk: &neonvm_api::virtual_machine::Disk| {
         let claim = claim_of(machine, disk).unwrap_or_default();
@@ -70,19 +91,44 @@ fn rows(machine: &VirtualMachine, sizes: &BTreeMap<String, Bytes>) -> Vec<Row> {
         };
         let empty = disk.empty_disk.as_ref().and_then(|disk| Bytes::try_from(disk.size).ok());
         let size = used(machine, &disk.name).or_else(|| sizes.get(&claim).copied()).or(empty);
-        Row { name: disk.name.clone(), mount_path: disk.mount_path.clone(), claim, size, mode }
+        let (name, mount_path) = (disk.name.clone(), disk.mount_path.clone());
+        Row { usage: usage(&name), name, mount_path, claim, size, mode }
     };
-    machine.spec.disks.iter().map(row).collect()
+    let root = usage(ROOT).map(|usage| Row {
+        name: ROOT.to_owned(),
+        mount_path: ROOT.to_owned(),
+        claim: String::new(),
+        size: Some(Bytes::new(usage.total)),
+        mode: "",
+        usage: Some(usage),
+    });
+    root.into_iter().chain(machine.spec.disks.iter().map(row)).collect()
+}
+
+/// As it was requested; that of a file system is rarely a round one.
+fn shown(size: Bytes) -> String {
+    if size.get().is_multiple_of(1 << 20) { size.to_string() } else { bytes(size.get()) }
 }
 
 fn document(machine: &VirtualMachine, rows: &[Row]) -> Document {
     let cells = |row: &Row| {
-        let size = row.size.map_or_else(|| NONE.to_owned(), |size| size.to_string());
-        let cells =
-            vec![row.name.clone(), row.mount_path.clone(), or_none(&row.claim), size, or_none(row.mode)];
-        (row.name.clone(), cells)
+        let size = row.size.map_or_else(|| NONE.to_owned(), shown);
+        let used = row.usage.as_ref().map_or_else(|| NONE.to_owned(), |usage| bytes(usage.used));
+        let [share, inodes] =
+            row.usage.as_ref().map_or_else(|| [NONE, NONE].map(str::to_owned), usage::shares);
+        let (name, place, claim) = (row.name.clone(), row.mount_path.clone(), or_none(&row.claim));
+        (row.name.clone(), vec![name, place, claim, size, used, share, inodes, or_none(row.mode)])
     };
-    let columns = vec![left("DISK"), left("MOUNT"), left("CLAIM"), right("SIZE"), left("MODE")];
+    let columns = vec![
+        left("DISK"),
+        left("MOUNT"),
+        left("CLAIM"),
+        right("SIZE"),
+        right("USED"),
+        right("USE"),
+        right("INODES"),
+        left("MODE"),
+    ];
     let table = Document::table_of("disk", rows, columns, cells);
     let value =
         json!({ "apiVersion": API_VERSION, "kind": "DiskList", "vm": name_of(machine), "items": rows });
@@ -111,16 +157,26 @@ mod tests {
                 "memorySlots": { "min": 1, "max": 1, "use": 1 } } } }))
             .unwrap();
         let sizes = [("pg-x-data".to_owned(), Bytes::gib(9)), ("all".to_owned(), Bytes::gib(3))].into();
-        let rows = document(&machine, &rows(&machine, &sizes)).rows;
+        let known = |name: &str, used| DiskUse {
+            name: name.into(),
+            total: 1 << 30,
+            used,
+            available: (1 << 30) - used,
+            inodes: 100,
+            inodes_used: 7,
+        };
+        let known = [known("/", 1 << 20), known("data", 1 << 29)];
+        let rows = document(&machine, &rows(&machine, &sizes, &known)).rows;
         let lines: Vec<String> = rows.iter().map(|cells| cells.join(" ")).collect();
         assert_eq!(
             lines,
             [
-                "data /data pg-x-data 2Gi copied",
-                "all /all all 3Gi shared",
-                "old /old archive - read-only",
-                "scratch /scratch - 1Gi -",
-                "files /etc/files - - -",
+                "/ / - 1Gi 1Mi 1% 7% -",
+                "data /data pg-x-data 2Gi 512Mi 50% 7% copied",
+                "all /all all 3Gi - - - shared",
+                "old /old archive - - - - read-only",
+                "scratch /scratch - 1Gi - - - -",
+                "files /etc/files - - - - - -",
             ]
         );
     }

@@ -10,7 +10,7 @@ use neonvm_api::names::{RUNNER_CONTAINER, TRUE, annotation, label};
 use neonvm_api::pod_annotation::{PodResources, Usage};
 use neonvm_api::{Power, VirtualMachine};
 
-use super::PlanError;
+use super::{PlanError, hooks};
 use crate::observed::PodView;
 use crate::settings::Settings;
 
@@ -105,6 +105,12 @@ pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<Desired
     // The cluster autoscaler evicts a pod without an owning workload only if this annotation permits it.
     annotations.entry(annotation::SAFE_TO_EVICT.to_owned()).or_insert_with(|| TRUE.to_owned());
     annotations.insert(annotation::DEFAULT_CONTAINER.to_owned(), RUNNER_CONTAINER.to_owned());
+    if settings.backup_hooks {
+        // Those of a VM that the installation has copied go before.
+        for (key, value) in hooks::annotations(vm) {
+            annotations.entry(key).or_insert(value);
+        }
+    }
     if let Some(network) = vm.spec.extra_network.as_ref().filter(|network| network.enable) {
         let own = (!network.multus_network.is_empty()).then_some(&network.multus_network);
         if let Some(attachment) = own.or(settings.network_attachment.as_ref()) {
@@ -118,7 +124,9 @@ pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<Desired
 /// What has to be written to the pod; `None` if it is as it should be, or the spec cannot be used.
 #[must_use]
 pub fn change(vm: &VirtualMachine, pod: &PodView, settings: &Settings) -> Option<Metadata> {
-    let wanted = wanted(vm, settings).ok()?;
+    let mut wanted = wanted(vm, settings).ok()?;
+    // A pod of an earlier version has no command for them.
+    wanted.annotations.retain(|key, _| !hooks::is_one(key) || pod.annotations.contains_key(key));
     // Selectors may depend on a label that an earlier version has copied: it goes when the VM has it no more.
     let stay = |key: &&String, of_vm: &Option<BTreeMap<String, String>>| {
         of_vm.as_ref().is_some_and(|all| all.contains_key(*key))

@@ -183,3 +183,21 @@ proptest! {
         prop_assert_eq!(events, growths);
     }
 }
+
+/// A freeze that no client ended is one event, also for a controller that was started again; a new runner begins with none.
+#[test]
+fn a_freeze_that_the_guest_has_ended_is_reported_once() {
+    let mut vm = with_disks();
+    let expired = |count| RunnerStatus { freezes_expired: count, ..reports(1) };
+    let notes = |vm: &mut VirtualMachine, count| {
+        let observed = sees(vm, expired(count), 1);
+        let outcome = pass(vm, &observed, NOW);
+        outcome.events.iter().filter(|note| note.reason.as_str() == "FreezeExpired").count()
+    };
+    assert_eq!(notes(&mut vm, 0), 0);
+    assert_eq!(notes(&mut vm, 1), 1);
+    assert_eq!(vm.status.as_ref().unwrap().freezes_expired, 1);
+    assert_eq!(notes(&mut vm, 1), 0);
+    assert_eq!(notes(&mut vm, 0), 0, "another runner");
+    assert_eq!(notes(&mut vm, 1), 1);
+}

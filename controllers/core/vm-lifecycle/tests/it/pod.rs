@@ -582,3 +582,35 @@ fn pods_are_read_back() {
     assert_eq!(exit.reason.as_str(), "RunnerKilled");
     assert!(exit.message.contains("137") && exit.message.contains("OOMKilled"), "{}", exit.message);
 }
+
+/// Velero freezes what a VM writes to volumes, by commands that the pod has from its start.
+#[test]
+fn pods_with_volumes_have_hooks_of_backups() {
+    let hook = |vm: &VirtualMachine, settings: &Settings| {
+        let pod = plan(vm, "p", settings).unwrap();
+        let annotations = pod.metadata.annotations.unwrap_or_default();
+        annotations.get("pre.hook.backup.velero.io/command").cloned()
+    };
+    let mut with_claim = vm();
+    let disks = json!([{"name": "data", "mountPath": "/data", "persistentVolumeClaim": {"claimName": "c"}}]);
+    with_claim.spec.disks = serde_json::from_value(disks).unwrap();
+    let expected = r#"["neond","runner","freeze","--seconds","60"]"#;
+    assert_eq!(hook(&with_claim, &settings()).as_deref(), Some(expected));
+    let none = Settings { backup_hooks: false, ..settings() };
+    assert_eq!((hook(&vm(), &settings()), hook(&with_claim, &none)), (None, None));
+
+    // A pod of an earlier version gets none, and one that has them loses them with the setting.
+    let planned = plan(&with_claim, "p", &settings()).unwrap();
+    let with_hooks = PodView {
+        labels: planned.metadata.labels.unwrap(),
+        annotations: planned.metadata.annotations.clone().unwrap(),
+        own_annotations: planned.metadata.annotations.unwrap().into_keys().collect(),
+        ..PodView::default()
+    };
+    let mut earlier = with_hooks.clone();
+    earlier.annotations.retain(|key, _| !key.contains("velero"));
+    assert_eq!(metadata_change(&with_claim, &earlier, &settings()), None);
+    let change = metadata_change(&with_claim, &with_hooks, &none).unwrap();
+    assert_eq!(change.annotations.len(), 8, "{change:?}");
+    assert!(change.annotations.values().all(Option::is_none));
+}

@@ -78,7 +78,7 @@ const ALL: &[Check] = &[
         &[Workloads, Pods, Leases, Hooks, Endpoints, Nodes, Heartbeats, Machines, Autoscalers, Unbound],
         component::findings,
     ),
-    check(Services, &[Nodes, Pods], nodes::devices),
+    check(Services, &[Nodes, Pods, Workloads], nodes::devices),
     check(Services, &[Authority, Workloads], installed::authority),
     check(Services, &[Certificates], installed::certificates),
     check(Services, &[], installed::agents),

@@ -23,6 +23,8 @@ const NODE: &str = "/node";
 /// Name of the pods of the node service, and the resource that it hands out on every node that can run VMs.
 const PLUGIN: &str = "neonvm-node";
 const DEVICE: &str = neonvm_types::node_protocol::RESOURCE;
+/// What a node has none of that has no tap devices.
+const TUN: &str = "neonvm/tun";
 
 /// All nodes, before an installation.
 pub(super) fn all(facts: &Facts) -> Vec<Finding> {
@@ -43,12 +45,23 @@ pub(super) fn all(facts: &Facts) -> Vec<Finding> {
     checks
 }
 
-/// Nodes without devices although the pod of the node service is ready there: no VM can be placed on them.
+/// Nodes without devices although the pod of the node service is ready there, or which have lost that pod: no VM can be placed on them.
 pub(super) fn devices(facts: &Facts) -> Vec<Finding> {
     let nodes = facts.all(Source::Nodes).iter();
-    let without = nodes.filter(|node| has_plugin(facts, node) && !offers_devices(node));
+    let without =
+        nodes.filter(|node| !offers_devices(node) && (has_plugin(facts, node) || is_left(facts, node)));
     let check = |node: &Value| {
         let name = text(node, "/metadata/name");
+        if is_left(facts, node) {
+            let away = "the node service does not run there any more: no VM is placed there, and none grows";
+            let remedy = format!("see its pods: kubectl describe daemonset -n {} {PLUGIN}", facts.namespace);
+            return fail("devices", away, remedy).at(name);
+        }
+        if resource(node, TUN) == Some("0") {
+            let lacks =
+                "the node has no /dev/net/tun, so no network of a VM can be made: no VM is placed there";
+            return fail("devices", lacks, "load the module on that node: modprobe tun").at(name);
+        }
         fail(
             "devices",
             "the node service is ready, but the kubelet offers no neonvm/node: no VM can be placed there",
@@ -64,17 +77,32 @@ pub(super) fn devices(facts: &Facts) -> Vec<Finding> {
 }
 
 fn has_plugin(facts: &Facts, node: &Value) -> bool {
+    plugin(facts, node).is_some_and(|pod| is_true(pod, "Ready"))
+}
+
+/// Whether no pod of the node service is on a ready node of an installation that has had one: the kubelet keeps its resource, with 0 of it.
+fn is_left(facts: &Facts, node: &Value) -> bool {
+    let named = |object: &Value| text(object, "/metadata/name") == PLUGIN;
+    facts.all(Source::Workloads).iter().any(named)
+        && facts.missing(Source::Pods).is_none()
+        && is_true(node, "Ready")
+        && resource(node, DEVICE) == Some("0")
+        && plugin(facts, node).is_none()
+}
+
+fn plugin<'a>(facts: &'a Facts, node: &Value) -> Option<&'a Value> {
     let name = text(node, "/metadata/name");
-    facts.all(Source::Pods).iter().any(|pod| {
-        text(pod, "/metadata/labels/app.kubernetes.io~1name") == PLUGIN
-            && text(pod, "/spec/nodeName") == name
-            && is_true(pod, "Ready")
+    facts.all(Source::Pods).iter().find(|pod| {
+        text(pod, "/metadata/labels/app.kubernetes.io~1name") == PLUGIN && text(pod, "/spec/nodeName") == name
     })
 }
 
 fn offers_devices(node: &Value) -> bool {
-    let count = node.pointer("/status/allocatable").and_then(|all| all.get(DEVICE));
-    count.and_then(Value::as_str).is_some_and(|count| count != "0")
+    resource(node, DEVICE).is_some_and(|count| count != "0")
+}
+
+fn resource<'a>(node: &'a Value, name: &str) -> Option<&'a str> {
+    node.pointer("/status/allocatable").and_then(|all| all.get(name)).and_then(Value::as_str)
 }
 
 fn ready(nodes: &[Value]) -> Finding {

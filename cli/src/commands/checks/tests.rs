@@ -274,17 +274,38 @@ fn a_node_without_devices_is_found() {
     let good = info("containerd://2.3.4", "amd64", "6.1.0");
     let nodes = vec![
         node("none", &good, &json!({})),
-        node("zero", &good, &json!({"neonvm/node": "0"})),
+        node("zero", &good, &json!({"neonvm/node": "0", "neonvm/tun": "1000"})),
+        node("tapless", &good, &json!({"neonvm/node": "0", "neonvm/tun": "0"})),
         node("well", &good, &json!({"neonvm/node": "1000"})),
         node("starts", &good, &json!({})),
         node("other", &good, &json!({})),
     ];
-    let pods = vec![pod("none", "True"), pod("zero", "True"), pod("well", "True"), pod("starts", "False")];
+    let ready = ["none", "zero", "tapless", "well"].map(|name| pod(name, "True"));
+    let pods = ready.into_iter().chain([pod("starts", "False")]).collect();
     let facts = with(with(facts(), Source::Nodes, nodes), Source::Pods, pods);
     let found = nodes::devices(&facts);
     let places: Vec<&str> = found.iter().map(|found| found.place.as_str()).collect();
-    assert_eq!(places, ["none", "zero"]);
+    assert_eq!(places, ["none", "zero", "tapless"]);
+    assert!(found[2].detail.contains("/dev/net/tun") && found[2].remedy.contains("modprobe tun"));
+    assert!(found[..2].iter().all(|found| found.detail.contains("neonvm/node")));
     assert!(found.iter().all(|found| found.verdict == Verdict::Fail && !found.remedy.is_empty()));
+}
+
+/// A DaemonSet that does not cover a node any more is complete, and yet no VM starts there.
+#[test]
+fn a_node_that_the_node_service_has_left_is_found() {
+    let good = info("containerd://2.3.4", "amd64", "6.1.0");
+    let nodes = ["left", "never"].map(|name| match name {
+        "left" => node(name, &good, &json!({"neonvm/node": "0"})),
+        _ => node(name, &good, &json!({})),
+    });
+    let seen = with(facts(), Source::Nodes, nodes.to_vec());
+    assert!(nodes::devices(&seen).is_empty(), "nothing is installed");
+    let workload = json!({"metadata": {"name": "neonvm-node"}});
+    let found = nodes::devices(&with(seen, Source::Workloads, vec![workload]));
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].place.as_str(), found[0].verdict), ("left", Verdict::Fail));
+    assert!(found[0].remedy.contains("neonvm-node"), "{}", found[0].remedy);
 }
 
 #[test]

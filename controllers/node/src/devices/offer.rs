@@ -57,6 +57,12 @@ impl Device {
         })
     }
 
+    /// The device without which a node has none of it: networks are made with tap devices.
+    #[must_use]
+    pub fn needs(self) -> Self {
+        if self == Self::Node { Self::Tun } else { self }
+    }
+
     /// Name of the socket in the kubelet's directory, and prefix of the units' names.
     #[must_use]
     pub fn short(self) -> &'static str {
@@ -74,7 +80,7 @@ impl Device {
         root.join(self.path().strip_prefix("/dev").unwrap_or(self.path()))
     }
 
-    /// What the node offers of it: `present` is whether the device's file is there.
+    /// What the node offers of it: `present` is whether the file of the device it [needs](Self::needs) is there.
     #[must_use]
     pub fn offer(self, present: bool, kvm: Kvm) -> Offer {
         let given = present && (self != Self::Kvm || kvm != Kvm::Never);
@@ -133,6 +139,7 @@ mod tests {
             (Device::Tun, false, Kvm::Auto, offer(false, false)),
             (Device::Tun, true, Kvm::Never, offer(true, true)),
             (Device::Node, true, Kvm::Never, offer(true, true)),
+            (Device::Node, false, Kvm::Auto, offer(false, false)),
         ] {
             assert_eq!(device.offer(present, kvm), expected, "{device:?} {present} {kvm:?}");
         }

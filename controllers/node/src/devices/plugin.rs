@@ -124,7 +124,7 @@ impl Plugin {
             return Err(Status::new(Code::InvalidArgument, text));
         }
         if !offer.healthy {
-            let text = format!("this node has no {}", self.device.path().display());
+            let text = format!("this node has no {}", self.device.needs().path().display());
             return Err(Status::new(Code::FailedPrecondition, text));
         }
         let mut response = ContainerAllocateResponse::default();

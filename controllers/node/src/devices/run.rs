@@ -111,19 +111,16 @@ async fn observe(device: Device, devices: PathBuf, kvm: Kvm, offer: watch::Sende
 /// What the node offers, and why not all users may open it.
 fn look(device: Device, devices: &Path, kvm: Kvm) -> (Offer, Option<std::io::Error>) {
     use std::os::unix::fs::FileTypeExt as _;
-    let below = device.below(devices);
-    let (offer, made) = match device {
+    let needed = device.needs().below(devices);
+    let is_there = std::fs::metadata(&needed).is_ok_and(|found| found.file_type().is_char_device());
+    let offer = device.offer(is_there, kvm);
+    let made = match device {
         // Its socket is there before the plugin starts, and ends with this process.
-        Device::Node => {
-            let faults = devices.join(files::FAULTS);
-            (device.offer(true, kvm), files::make(devices, &faults, files::FAULTS))
-        }
+        Device::Node => files::make(devices, &devices.join(files::FAULTS), files::FAULTS),
         _ => {
-            let is_there = std::fs::metadata(&below).is_ok_and(|found| found.file_type().is_char_device());
-            let offer = device.offer(is_there, kvm);
             // For runners of versions that are root while they prepare a VM.
             let is_root_only = device == Device::Tun || !offer.given;
-            (offer, if is_root_only { Ok(false) } else { files::make(devices, &below, device.short()) })
+            if is_root_only { Ok(false) } else { files::make(devices, &needed, device.short()) }
         }
     };
     match made {

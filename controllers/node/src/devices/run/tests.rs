@@ -249,6 +249,25 @@ async fn a_device_that_appears_later_is_offered_then() {
     running.end().await;
 }
 
+/// No network can be made there, so pods go to other nodes, and the file may appear later.
+#[tokio::test]
+async fn a_node_without_tap_devices_offers_no_node_service() {
+    let (directory, devices) = (tempfile::tempdir().unwrap(), devices(&["kvm"]));
+    let mut kubelet = Kubelet::start(directory.path());
+    let running = Running::start(directory.path(), devices.path(), Kvm::Auto);
+    let endpoints = kubelet.registered(4).await;
+    let client = kubelet.client(&endpoints["neonvm/node"]).await;
+    let mut lists = client.stream::<_, ListAndWatchResponse>(api::LIST_AND_WATCH, Empty {}).await.unwrap();
+    let first = lists.message().await.unwrap().unwrap();
+    assert!(first.devices.iter().all(|unit| unit.health == "Unhealthy"));
+    let refused = allocate(&client, &[&["node-1"]]).await.unwrap_err();
+    assert_eq!(refused.message(), "this node has no /dev/net/tun");
+    link(devices.path(), "net/tun");
+    let second = lists.message().await.unwrap().unwrap();
+    assert!(second.devices.iter().all(|unit| unit.health == "Healthy"));
+    running.end().await;
+}
+
 #[tokio::test]
 async fn a_directory_that_is_not_there_is_named() {
     let config = Config {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 pub(crate) use frames::Frames;
 pub(crate) use link::{Settings, set_up};
-pub(crate) use node::Node;
+pub(crate) use node::{Node, Reports};
 pub(crate) use traffic::{Meter, Reading};
 pub(crate) use user::Forward;
 

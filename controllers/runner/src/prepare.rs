@@ -114,7 +114,11 @@ impl Prepared {
 }
 
 /// Prepares everything; what does not depend on each other at the same time.
-pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Prepared, Error> {
+pub(crate) async fn prepare(
+    options: &Options,
+    pod: &Arc<PodFiles>,
+    status: &network::Reports,
+) -> Result<Prepared, Error> {
     let spec = &pod.config.spec;
     let architecture = Architecture::native().ok_or(Error::Architecture)?;
     if !spec.init_script.is_empty() {
@@ -127,7 +131,7 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
     };
     // The guest's settings have its network.
     let disks_and_network = async {
-        let net = network(options, pod).await?;
+        let net = network(options, pod, status).await?;
         Ok::<_, Error>((all_disks(options, pod, &net.guest).await?, net))
     };
     let (host, rest) = tokio::join!(host(options, pod, request, architecture), disks_and_network);
@@ -467,7 +471,11 @@ fn tap_files(tap: Tap, vhost: bool, notes: &mut Vec<String>) -> TapFiles {
     TapFiles { queues: vec![tap.0], vhosts: vhost.into_iter().collect() }
 }
 
-async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Error> {
+async fn network(
+    options: &Options,
+    pod: &Arc<PodFiles>,
+    status: &network::Reports,
+) -> Result<Network, Error> {
     // A port with two names is forwarded once.
     let ports: BTreeSet<(bool, u16)> = pod
         .config
@@ -481,7 +489,7 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
         ports.into_iter().map(|(udp, port)| network::Forward { udp, port }).collect();
     let mac = guest_hardware(&pod.config.uid);
     match options.network {
-        NetworkMode::Tap => tap_network(options, pod, mac).await,
+        NetworkMode::Tap => tap_network(options, pod, status, mac).await,
         NetworkMode::User if pod.config.extra_net.is_some() => Err(network::Error::OverlayNeedsRoot.into()),
         NetworkMode::User => {
             let address = options.addresses.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -506,7 +514,12 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
 }
 
 /// Interfaces on tap devices, which the node service makes with what is around them in the pod's network namespace.
-async fn tap_network(options: &Options, pod: &Arc<PodFiles>, mac: [u8; 6]) -> Result<Network, Error> {
+async fn tap_network(
+    options: &Options,
+    pod: &Arc<PodFiles>,
+    status: &network::Reports,
+    mac: [u8; 6],
+) -> Result<Network, Error> {
     let hardware = neonvm_api::overlay::hardware_address(&pod.config.uid);
     let settings = network::Settings {
         hardware: mac,
@@ -514,7 +527,7 @@ async fn tap_network(options: &Options, pod: &Arc<PodFiles>, mac: [u8; 6]) -> Re
         hostname: hostname(&pod.config.pod),
         counted: pod.config.spec.enable_network_monitoring,
     };
-    let node = network::Node { socket: options.node_socket.clone() };
+    let node = network::Node { socket: options.node_socket.clone(), status: status.clone() };
     let link = blocking(move || Ok(network::set_up(&node, &settings)?)).await?;
     let mut interfaces = vec![InterfacePlan { mac, mtu: Some(link.mtu), backend: Backend::Tap }];
     let mut notes = link.notes;

@@ -103,7 +103,7 @@ async fn start(options: &Options, log: &Log) -> Result<Exit, Error> {
     tokio::spawn(async move { renewed.certificate.keep().await });
     // Requested to stop while nothing runs: there is nothing to power off.
     let prepared = tokio::select! {
-        prepared = prepare(options, &pod) => prepared?,
+        prepared = prepare(options, &pod, &status) => prepared?,
         () = signals.next() => {
             let reason = if pod.config.receive.is_some() { ExitReason::MigrationFailed } else { ExitReason::Stopped };
             return Ok(Exit::new(reason, "stopped before the VM was started"));
@@ -205,7 +205,7 @@ impl Loop {
         options: &Options,
         pod: &Arc<PodFiles>,
         prepared: Prepared,
-        core: Core,
+        mut core: Core,
         log: &Log,
         begun: Instant,
         status: channel::Sender<Arc<RunnerStatus>>,
@@ -215,7 +215,9 @@ impl Loop {
         let bed = suspend::bed(pod, &plan, &prepared.resources)?;
         let started = Machine::start(prepared.plan, prepared.resources);
         // The node makes the cgroup while QEMU starts.
-        let (machine, group) = tokio::join!(started, act::group(options, pod));
+        let (machine, group) = tokio::join!(started, act::group(options, pod, &status));
+        // The preparation may have reported what it waited for.
+        core.continue_after(status.borrow().sequence);
         let machine = Arc::new(machine.map_err(|error| Error::Task(error.to_string()))?);
         let from_qemu = machine.events();
         let (events, event_queue) = mpsc::channel(QUEUE);

@@ -210,6 +210,11 @@ impl Core {
         }
     }
 
+    /// Continues the numbers of documents that were published before the first event.
+    pub fn continue_after(&mut self, sequence: u64) {
+        self.status.sequence = sequence;
+    }
+
     /// The published status. `sequence` grows whenever a part of it changes.
     pub fn status(&self) -> &RunnerStatus {
         &self.status

@@ -6,13 +6,16 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use neonvm_hypervisor::cgroup::CpuGroup;
 use neonvm_types::node_protocol::{
     Answer, LONGEST_ANSWER, Link, LinkFile, Refusal, Request, Traffic, VERSION, Wants,
 };
+use neonvm_types::runner_protocol::{Problem, ProblemReason, RunnerStatus};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use tokio::sync::watch;
 
 use super::Error;
 use crate::config::through;
@@ -31,7 +34,12 @@ const MOST_FILES: usize = 8;
 pub(crate) struct Node {
     /// Its socket.
     pub(crate) socket: PathBuf,
+    /// Where it is reported that the VM waits for the service.
+    pub(crate) status: Reports,
 }
+
+/// The runner's status, while nothing but its preparation writes it.
+pub(crate) type Reports = watch::Sender<Arc<RunnerStatus>>;
 
 /// The files of a link; those that it has.
 #[derive(Debug, Default)]
@@ -66,22 +74,39 @@ impl Node {
     /// Asks again while the service is not there, or cannot answer yet.
     fn ask_until(&self, wants: Wants) -> Result<(Answer, Vec<OwnedFd>), Error> {
         let until = Instant::now() + AGAIN;
-        let mut logged = false;
+        let mut waits = false;
         loop {
             let refusal = match self.ask(wants) {
                 Ok((Answer::Refused(refusal), _)) => refusal,
-                Ok(given) => return Ok(given),
+                Ok(given) => {
+                    if waits {
+                        self.report(None);
+                    }
+                    return Ok(given);
+                }
                 Err(error) => self.missing(&error),
             };
             if !refusal.later || Instant::now() > until {
                 return Err(Error::Refused(refusal.reason));
             }
-            if !logged {
+            if !waits {
                 tracing::warn!(reason = refusal.reason, "waiting for the node service");
-                logged = true;
+                self.report(Some(refusal.reason));
+                waits = true;
             }
             std::thread::sleep(PAUSE);
         }
+    }
+
+    /// Reports what the VM waits for, or that it does not wait any more.
+    fn report(&self, waits_for: Option<String>) {
+        let away = ProblemReason::NodeServiceAway;
+        self.status.send_modify(|status| {
+            let status = Arc::make_mut(status);
+            status.sequence += 1;
+            status.problems.retain(|problem| problem.reason != away);
+            status.problems.extend(waits_for.map(|message| Problem { reason: away, message }));
+        });
     }
 
     /// The counters of the guest's traffic. Blocks.
@@ -187,7 +212,11 @@ mod tests {
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
-        (Node { socket }, serving)
+        (node(socket), serving)
+    }
+
+    fn node(socket: PathBuf) -> Node {
+        Node { socket, status: watch::channel(Arc::default()).0 }
     }
 
     #[test]
@@ -202,6 +231,23 @@ mod tests {
         let error = node.network().unwrap_err().to_string();
         assert!(error.contains("pod db-1 is being deleted"), "{error}");
         serving.join().unwrap();
+    }
+
+    /// Who looks at the VM sees what it waits for, and no more of it afterwards.
+    #[test]
+    fn it_is_reported_that_a_vm_waits_for_the_service() {
+        let directory = tempfile::tempdir().unwrap();
+        let node = node(directory.path().join("node.sock"));
+        let asking = node.clone();
+        let asking = std::thread::spawn(move || asking.ask_until(Wants::Traffic));
+        let report = || node.status.borrow().problems.first().cloned();
+        let waits = neonvm_test_support::eventually_blocking(|| "the report".to_owned(), report);
+        assert_eq!(waits.reason, ProblemReason::NodeServiceAway);
+        assert!(waits.message.contains("DaemonSet neonvm-node"), "{}", waits.message);
+        let (_, serving) = service(directory.path(), vec![r#"{"traffic":{"ingress":1,"egress":2}}"#]);
+        assert!(matches!(asking.join().unwrap(), Ok((Answer::Traffic(_), _))));
+        serving.join().unwrap();
+        assert!(node.status.borrow().problems.is_empty());
     }
 
     #[test]
@@ -236,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_service_that_is_not_there_is_named() {
-        let node = Node { socket: "/no/such/directory/node.sock".into() };
+        let node = node("/no/such/directory/node.sock".into());
         let error = node.traffic().unwrap_err().to_string();
         assert!(error.contains("DaemonSet neonvm-node") && error.contains("/no/such/directory"), "{error}");
     }

@@ -13,6 +13,7 @@ use super::vcpus::{self, Vcpus};
 use super::{Bytes, CpuGroup, Daemon, Event, GROUP, Hierarchy, Loop, Machine, Options, PodFiles};
 use crate::api::Statistics;
 use crate::guest::usage;
+use crate::network::Reports;
 use crate::options::NetworkMode;
 use neonvm_core_vm_lifecycle::runner::Action;
 
@@ -269,14 +270,18 @@ pub(super) async fn limit(
 }
 
 /// A cgroup for the vCPUs, if they are to have one: from the node service, or, on a node without that, made by this process.
-pub(super) async fn group(options: &Options, pod: &PodFiles) -> Option<Result<CpuGroup, String>> {
-    if pod.config.settings.cgroup { Some(make_group(options).await) } else { None }
+pub(super) async fn group(
+    options: &Options,
+    pod: &PodFiles,
+    status: &Reports,
+) -> Option<Result<CpuGroup, String>> {
+    if pod.config.settings.cgroup { Some(make_group(options, status).await) } else { None }
 }
 
-async fn make_group(options: &Options) -> Result<CpuGroup, String> {
+async fn make_group(options: &Options, status: &Reports) -> Result<CpuGroup, String> {
     // On a node that has the service, a VM with QEMU's own network has the cgroup from there as well.
     if options.network == NetworkMode::Tap || options.node_socket.exists() {
-        let node = crate::network::Node { socket: options.node_socket.clone() };
+        let node = crate::network::Node { socket: options.node_socket.clone(), status: status.clone() };
         let asked = tokio::task::spawn_blocking(move || node.cpu()).await;
         return asked.unwrap_or_else(|error| Err(error.to_string()));
     }

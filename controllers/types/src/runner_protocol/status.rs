@@ -158,6 +158,8 @@ pub enum ProblemReason {
     DiskNotGrown,
     /// The VM could not be suspended.
     SuspendFailed,
+    /// The VM cannot be started before the node service answers.
+    NodeServiceAway,
     /// A reason of a newer runner.
     #[serde(other)]
     Unknown,

@@ -39,6 +39,16 @@ fn problems(core: &Core) -> Vec<ProblemReason> {
     core.status().problems.iter().map(|problem| problem.reason).collect()
 }
 
+/// Who follows a runner drops documents whose number is not higher than that of the last.
+#[test]
+fn numbers_of_documents_continue_those_of_the_preparation() {
+    let mut core = Core::new(limits());
+    core.continue_after(2);
+    assert_eq!(core.status().sequence, 2);
+    core.step(Duration::ZERO, Event::QuotaFailed("no".into()));
+    assert_eq!(core.status().sequence, 3);
+}
+
 #[test]
 fn a_guest_that_does_not_report_is_asked_until_it_answers() {
     let mut core = started();

@@ -161,6 +161,7 @@ pub(super) fn word(reason: ProblemReason) -> &'static str {
         ProblemReason::PauseFailed => "PauseFailed",
         ProblemReason::DiskNotGrown => "DiskNotGrown",
         ProblemReason::SuspendFailed => "SuspendFailed",
+        ProblemReason::NodeServiceAway => "NodeServiceAway",
         ProblemReason::Unknown => "UnknownProblem",
     }
 }

@@ -99,9 +99,11 @@ fn what_keeps_a_guest_from_coming_up_degrades_the_vm_while_it_boots() {
         let seen = observed(Some(view(false, &running)), RunnerView::Seen(Box::new(runner)));
         step(at(NOW), &vm, &seen, &settings())
     };
-    for reason in [ProblemReason::FilesNotSynchronised, ProblemReason::WorkloadNotStarted] {
+    use ProblemReason::{FilesNotSynchronised, NodeServiceAway, WorkloadNotStarted};
+    for reason in [FilesNotSynchronised, WorkloadNotStarted, NodeServiceAway] {
         let found = condition(&booting(reason), DEGRADED);
-        assert_eq!((found.0.as_str(), found.2.as_str()), ("True", "in its words"), "{found:?}");
+        let expected = ("True", format!("{reason:?}"), "in its words");
+        assert_eq!((found.0.as_str(), found.1, found.2.as_str()), expected);
     }
     // Sizes are a matter of guests that are up.
     assert_eq!(condition(&booting(ProblemReason::MemoryNotReleased), DEGRADED).0, "False");

@@ -21,7 +21,6 @@ mod draining;
 mod ends;
 mod engine;
 mod firewall;
-mod frozen;
 mod grown;
 mod kubectl;
 mod kuttl;

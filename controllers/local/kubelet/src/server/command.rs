@@ -22,7 +22,7 @@ use crate::process::{self, Identity};
 use crate::sys::{self, Mounts, ProcessPlacement, User};
 
 /// Words after `neond runner` that need no more.
-const OURS: [&str; 5] = ["console", "power-off", "statistics", "status", "wake"];
+const OURS: [&str; 7] = ["console", "disks", "power-off", "statistics", "status", "thaw", "wake"];
 /// The word that a port follows.
 const CONNECT: &str = "connect";
 
@@ -174,9 +174,16 @@ fn is_ours(argv: &[String]) -> Result<bool, String> {
         [_, second, CONNECT, port] if *second == runner && port.parse::<u16>().is_ok_and(|port| port > 0) => {
             Ok(true)
         }
+        [_, second, "freeze", "--seconds", seconds, rest @ ..]
+            if *second == runner
+                && seconds.parse::<u32>().is_ok()
+                && matches!(rest, [] | ["--root-disk"]) =>
+        {
+            Ok(true)
+        }
         [] => Err("there is no command".to_owned()),
         _ => Err(format!(
-            "only `{program} {runner}` with {}, or with {CONNECT} and a port may be run in the container, not {:?}",
+            "only `{program} {runner}` with {}, with {CONNECT} and a port, or with freeze --seconds and a number may be run in the container, not {:?}",
             OURS.join(", "),
             words.join(" ")
         )),
@@ -210,7 +217,19 @@ mod tests {
 
     #[test]
     fn only_what_clients_of_the_runner_run_is_ours() {
-        for word in ["console", "status", "statistics", "power-off", "wake", "connect 22", "connect 65535"] {
+        for word in [
+            "console",
+            "status",
+            "statistics",
+            "power-off",
+            "wake",
+            "thaw",
+            "disks",
+            "freeze --seconds 30",
+            "freeze --seconds 4 --root-disk",
+            "connect 22",
+            "connect 65535",
+        ] {
             assert_eq!(ours(&format!("neond runner {word}")), Some(true), "{word}");
         }
         for other in ["sh -c neond", "/usr/bin/neond local", "./neond runner status", "cat /etc/passwd"] {
@@ -228,6 +247,8 @@ mod tests {
             "neond runner connect 0",
             "neond runner connect 22 --root /",
             "neond runner connect --help",
+            "neond runner freeze --seconds x",
+            "neond runner freeze --seconds 3 --root /",
             "neond kvm-probe",
         ] {
             assert_eq!(ours(refused), None, "{refused}");

@@ -213,6 +213,12 @@ impl VirtualMachineStatus {
         self.volumes.iter().find(|volume| volume.name == disk && volume.copy_of == named)
     }
 
+    /// Whether the guest writes to volumes that outlive its pod.
+    #[must_use]
+    pub fn writes_volumes(&self) -> bool {
+        self.volumes.iter().any(|volume| !volume.read_only)
+    }
+
     /// Volumes that a migration copies, each with the claim that gets the copy.
     pub fn copies<'a>(&'a self, target_pod: &'a str) -> impl Iterator<Item = (&'a VolumeStatus, String)> {
         let copied = self.volumes.iter().filter(|volume| volume.is_copied());

@@ -34,6 +34,14 @@ pub(super) fn step(pass: &mut Pass<'_>, lock: &ActiveMigration) {
         GuestLocation::Doubt if source.is_gone() && mover.is_some_and(|mover| mover.over) => {
             GuestLocation::Lost
         }
+        // The guest may have run at the target and have written to volumes, of which the source's memory knows nothing. A restart
+        // finds all that was written.
+        GuestLocation::Doubt
+            if pass.before.writes_volumes()
+                && guest_location::verdict(&lock.uid, source, target) == Some(true) =>
+        {
+            GuestLocation::Lost
+        }
         location => location,
     };
     match location {

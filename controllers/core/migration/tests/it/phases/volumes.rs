@@ -224,3 +224,23 @@ fn the_volume_that_was_written_last_is_on_record() {
     let status = world.newest().vm.status.clone().unwrap();
     assert_eq!((status.restart_count, status.volumes[0].copy_of.as_str()), (1, "data-db"));
 }
+
+/// A target whose node dies after the handover may have run the guest, which wrote to the volume, before any controller had a report of
+/// it. The source's memory is older than the volume: the VM starts again from the volume.
+#[test]
+fn a_source_does_not_go_on_beside_a_volume_that_is_newer() {
+    for ran in [true, false] {
+        let mut world = World::new();
+        world.create("move-0");
+        world.hands_over();
+        world.turn(&Turn::Work { age: 0, writes: 99 });
+        if ran {
+            world.turn(&Turn::Carry(1));
+        }
+        world.turn(&Turn::Vanishes(1));
+        world.calm();
+        audit(&mut world);
+        let status = world.newest().vm.status.clone().unwrap();
+        assert_eq!((status.restart_count, status.volumes[0].copy_of.as_str()), (1, "data-db"));
+    }
+}

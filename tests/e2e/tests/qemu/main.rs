@@ -21,6 +21,7 @@ mod draining;
 mod ends;
 mod engine;
 mod firewall;
+mod frozen;
 mod grown;
 mod kubectl;
 mod kuttl;

@@ -51,7 +51,7 @@ pub(crate) const METRICS: [(&str, Incident); 8] = [
 pub(crate) const ALWAYS: [&str; 1] = ["NeonvmVmAtMaximum"];
 
 /// Every alert, with the incident that makes it.
-pub(crate) const ALERTS: [(&str, &str); 33] = [
+pub(crate) const ALERTS: [(&str, &str); 35] = [
     ("NeonvmGrowthDenied", "a node without room for a growth; caused here"),
     ("NeonvmGrowthNotApplied", "a permitted size that the runner cannot give the guest"),
     ("NeonvmVmAtMaximum", "a VM that is at its upper bound for an hour"),
@@ -62,6 +62,8 @@ pub(crate) const ALERTS: [(&str, &str); 33] = [
     ("NeonvmVmRestarts", "a VM that ends again and again"),
     ("NeonvmVmsDoNotStart", "a VM whose image does not exist"),
     ("NeonvmVmDegraded", "an action for a VM that is refused, as by a quota"),
+    ("NeonvmVmDiskFills", "a disk on a claim that is nearly full"),
+    ("NeonvmVmDiskInodes", "a disk on a claim with many small files"),
     ("NeonvmNodeAboveWatermark", "a node whose VMs cannot leave it"),
     ("NeonvmScalingSlow", "a scheduler or guest that takes seconds"),
     ("NeonvmTargetDown", "an agent that does not answer; caused here"),

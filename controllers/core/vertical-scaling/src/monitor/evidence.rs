@@ -30,6 +30,8 @@ const GAP: Duration = Duration::from_millis(60);
 const ARRIVING: Duration = Duration::from_millis(150);
 /// Time after a growth in which the CPU must be used.
 const TRIAL: Duration = Duration::from_secs(2);
+/// For so long after the first sample the load is that of the start: what came of a growth then shows nothing of the workload.
+const STARTING: Duration = Duration::from_secs(10);
 /// After so long without a false alarm, half of what was learned from them is forgotten.
 const FORGET: Duration = Duration::from_secs(30 * 60);
 /// Tasks that waited for less of the time than this (thousandths) were above the number of processors by chance.
@@ -73,6 +75,8 @@ pub(super) struct Need {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Evidence {
     run: Option<Run>,
+    /// Time of the first sample.
+    begun: Option<Duration>,
     trial: Option<Trial>,
     grown_at: Option<Duration>,
     /// When memory came the last time.
@@ -115,6 +119,7 @@ impl Run {
 impl Evidence {
     /// Takes in a sample of a guest that has `cpu`.
     pub(super) fn sample(&mut self, now: Duration, sample: Sample, cpu: MilliCpu) {
+        self.begun.get_or_insert(now);
         self.judge(now, sample);
         if self.extra > Duration::ZERO && now.saturating_sub(self.learned_at) >= FORGET {
             (self.extra, self.learned_at) = (self.extra / 2, now);
@@ -164,7 +169,8 @@ impl Evidence {
     /// The VM has grown from one amount of CPU after a request.
     pub(super) fn grown(&mut self, now: Duration, from: MilliCpu) {
         self.grown_at = Some(now);
-        self.trial = Some(Trial { at: now, from, since: None });
+        let is_starting = self.begun.is_none_or(|begun| now.saturating_sub(begun) < STARTING);
+        self.trial = (!is_starting).then_some(Trial { at: now, from, since: None });
         self.run = None;
     }
 

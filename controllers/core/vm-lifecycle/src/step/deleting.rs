@@ -41,7 +41,6 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     }
     // Nothing of it runs. The status is not worth another write, unless the object stays because of it.
     pass.status.migration = None;
-    volumes::settle(pass);
     let left = volumes::rest(pass, true);
     let doomed =
         claims::doomed(pass.vm, &pass.status).map(|name| Action::DeleteClaim { name, partial: false });

@@ -244,3 +244,17 @@ fn a_source_does_not_go_on_beside_a_volume_that_is_newer() {
         assert_eq!((status.restart_count, status.volumes[0].copy_of.as_str()), (1, "data-db"));
     }
 }
+
+/// A VM that is deleted when its guest runs at the target, of which nothing is left then: the claim that was written last stays.
+#[test]
+fn a_deletion_keeps_the_claim_that_was_written_last() {
+    let mut world = World::new();
+    world.create("move-0");
+    world.hands_over();
+    let work = Turn::Work { age: 0, writes: 99 };
+    for turn in [work.clone(), Turn::Carry(1), Turn::Delete, Turn::Carry(1), Turn::Vanishes(1), work] {
+        world.turn(&turn);
+    }
+    world.calm();
+    audit(&mut world);
+}

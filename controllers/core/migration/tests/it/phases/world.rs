@@ -6,13 +6,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::names::label;
 use neonvm_api::virtual_machine::Phase;
-use neonvm_api::{VirtualMachine, VirtualMachineMigration, VirtualMachineMigrationSpec};
+use neonvm_api::{
+    VirtualMachine, VirtualMachineMigration, VirtualMachineMigrationSpec, VirtualMachineStatus,
+};
 use neonvm_core_migration::phases::{self as migration, is_over};
 use neonvm_core_vm_lifecycle::claims::ClaimView;
 use neonvm_core_vm_lifecycle::{Action, Moving, Observed, PodView, RunnerView, owned_pod, step};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason, MigrationRole, MigrationState as S};
 
+use super::planted::Bug;
 use super::runners::{Contact, Runner, Runners};
 use super::volumes::{self, Storage};
 use crate::machine::{at, pod, running, settings, vm};
@@ -43,6 +46,8 @@ pub(crate) struct World {
     pub(crate) held_up: usize,
     /// What is on the volumes.
     pub(super) storage: Storage,
+    /// What the controller's shell does wrong.
+    pub(super) bug: Option<Bug>,
     refused: Vec<String>,
     recovered: Option<Timestamp>,
 }
@@ -70,6 +75,7 @@ impl World {
                 gone: false,
             }],
             storage: Storage::new("db-first"),
+            bug: None,
             runners,
             targets: BTreeMap::new(),
             made: BTreeMap::new(),
@@ -230,7 +236,10 @@ impl World {
             let outcome = step(at(self.now), &view.vm, &observed, &settings());
             if outcome.actions == [Action::Refresh] {
                 assert!(!fresh, "asks for what it has");
-                (*view, fresh) = (self.newest().clone(), true);
+                if self.bug != Some(Bug::StaleListIsFresh) {
+                    *view = self.newest().clone();
+                }
+                fresh = true;
                 continue;
             }
             let mut changed = false;
@@ -243,7 +252,7 @@ impl World {
                     continue;
                 }
                 *writes -= 1;
-                self.change(|next| next.vm.status = Some(outcome.status.clone()));
+                self.write_status(&outcome.status);
                 view.vm = self.newest().vm.clone();
                 changed = true;
             }
@@ -265,6 +274,23 @@ impl World {
             view.pods.clone_from(&self.newest().pods);
         }
         panic!("the VM does not converge: {done:?}");
+    }
+
+    fn write_status(&mut self, status: &VirtualMachineStatus) {
+        let mut status = status.clone();
+        match self.bug {
+            Some(Bug::ContentNotWritten) => {
+                status.migration.iter_mut().for_each(|lock| lock.content = None);
+            }
+            Some(Bug::ClaimNotSwitched) => {
+                let before = self.newest().vm.status.clone().unwrap_or_default();
+                if before.migration.is_some() && status.migration.is_none() {
+                    status.volumes = before.volumes;
+                }
+            }
+            _ => {}
+        }
+        self.change(|next| next.vm.status = Some(status));
     }
 
     fn observe_vm(&mut self, view: &Version, fresh: bool) -> Observed {
@@ -302,6 +328,7 @@ impl World {
         match action {
             Action::RemoveFinalizer => {
                 assert!(!self.newest().pods.iter().any(PodView::is_live), "a pod outlives its VM");
+                self.collect_claims();
                 self.check_heir();
                 self.change(|next| next.gone = true);
             }
@@ -311,7 +338,10 @@ impl World {
                 self.mount(name, None);
                 self.change(|next| next.pods.push(made));
             }
-            Action::DeleteClaim { name, partial } => self.delete_claim(name, *partial),
+            Action::DeleteClaim { name, partial } => {
+                self.delete_claim(name, *partial && self.bug != Some(Bug::CopyDeletedUnchecked));
+            }
+            Action::MarkCopy { .. } if self.bug == Some(Bug::MarkLost) => {}
             Action::MarkCopy { name, mark } => {
                 self.with_claim(name, |claim| claim.copy = Some(mark.clone()));
             }

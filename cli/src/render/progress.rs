@@ -24,7 +24,12 @@ struct State {
     step: Option<(String, Instant)>,
     line: Option<ProgressBar>,
     tasks: BTreeMap<String, ProgressBar>,
+    /// What the step was last shown to wait for, and since when.
+    waits: Option<(String, Instant)>,
 }
+
+/// Shortest time between two lines about what a step waits for.
+const BETWEEN: Duration = Duration::from_secs(1);
 
 /// Shows progress. One for each command.
 pub(crate) struct Reporter {
@@ -62,6 +67,24 @@ impl Reporter {
         }
     }
 
+    /// Shows what the step waits for: beside it on a terminal, otherwise as a line when it has changed and a second has passed.
+    pub(crate) fn waits(&self, text: &str) {
+        let mut state = self.state();
+        let Some((step, begun)) = &state.step else { return };
+        let (last, at) = state.waits.as_ref().map_or(("", begun), |(last, at)| (last, at));
+        let is_due = last != text && at.elapsed() >= BETWEEN;
+        match &self.mode {
+            Mode::Plain if is_due => print_line(&format!("{:<10} {text}", "")),
+            Mode::Json if is_due => print_json("waits", step, text),
+            _ => {}
+        }
+        if is_due {
+            state.waits = Some((text.to_owned(), Instant::now()));
+        }
+        drop(state);
+        self.show_tool_line(text);
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,6 +92,7 @@ impl Reporter {
     fn begin_step(&self, step: &str, detail: &str) {
         let mut state = self.state();
         state.step = Some((step.to_owned(), Instant::now()));
+        state.waits = None;
         match &self.mode {
             Mode::Bars(bars) => {
                 let bar = bars.add(

@@ -137,6 +137,45 @@ async fn a_failed_step_is_the_verdict_and_leaves_nothing_either() {
     assert!(get(&server.client, "/api/v1/namespaces/mine").await.is_some());
 }
 
+/// Kubelets find no image for VMs, a while after these were made.
+async fn no_image(client: Client) {
+    for vm in items(&client, "/apis/vm.neon.tech/v1/virtualmachines").await {
+        let name = vm["metadata"]["name"].as_str().unwrap();
+        let condition = |kind: &str, status: &str, reason: &str, message: &str| {
+            json!({"type": kind, "status": status, "reason": reason, "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        let made: jiff::Timestamp = vm["metadata"]["creationTimestamp"].as_str().unwrap().parse().unwrap();
+        let is_late = jiff::Timestamp::now().duration_since(made).as_secs() >= 4;
+        let pull = "container guest-disk: ErrImagePull: r.example/neonvm-test: not found";
+        let status = json!({"phase": "Pending", "conditions": [
+            condition("Available", "False", "PodStarting", "its pod is starting"),
+            condition("Degraded", if is_late { "True" } else { "False" }, "PodNotStarting", pull)]});
+        let namespace = vm["metadata"]["namespace"].as_str().unwrap();
+        let path = format!("/apis/vm.neon.tech/v1/namespaces/{namespace}/virtualmachines/{name}/status");
+        patch(&client, &path, &json!({ "status": status })).await;
+    }
+}
+
+/// What the VM waits for is shown, and an image that was never pushed ends the test, with the command that pushes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_nodes_cannot_pull_ends_the_test_before_its_time() {
+    let server = ApiServer::with_our_kinds().await;
+    let _simulated = Simulated::start(&server.client, no_image);
+    let begun = std::time::Instant::now();
+    let arguments = ["test", "cluster", "--registry", "r.example"];
+    let (code, out, error) = run(&server.kubeconfig(), &arguments).await;
+    assert!(begun.elapsed().as_secs() < 60, "{out}{error}");
+    assert_eq!(code, 7, "{out}{error}");
+    assert!(error.contains("           it is Pending: its pod is starting\n"), "{error}");
+    assert!(out.contains("trial does not start: ") && out.contains("cannot be pulled: container"), "{out}");
+    assert!(
+        out.contains("hint: build and push it: neonctl test cluster --registry r.example --push-image"),
+        "{out}"
+    );
+    assert_eq!(spaces(&server).await, Vec::<String>::new());
+}
+
 /// The password of a registry reaches the namespace that is made, and goes with it; what cannot be used is named.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_password_of_a_registry_is_copied_for_the_test() {

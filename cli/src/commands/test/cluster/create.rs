@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::step::Outcome;
 use super::trial::{Trial, VM, node_of};
 use crate::commands::checks::read::installed;
+use crate::commands::finals::{self, Awaited};
 use crate::commands::install::apply::get;
 use crate::commands::object::{is_true, items, text};
 use crate::commands::watching::WaitProgress;
@@ -150,7 +151,7 @@ fn is_up(vm: &VirtualMachine) -> WaitProgress {
             Error::new(Code::Failed, "the VM ended immediately")
                 .hint("use an image whose workload keeps running, or omit --image"),
         ),
-        _ => WaitProgress::NotYet,
+        _ => finals::of_vm(Awaited::Up, vm),
     }
 }
 

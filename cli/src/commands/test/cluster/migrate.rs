@@ -10,7 +10,6 @@ use kube::api::Api;
 use neonvm_api::VirtualMachine;
 use neonvm_api::migration::VirtualMachineMigrationSpec;
 use neonvm_api::virtual_machine::Phase;
-use neonvm_kernel::Progress as _;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -28,7 +27,7 @@ pub(super) async fn migrate(trial: &mut Trial<'_>) -> Result<Outcome> {
         return Ok(not_run);
     }
     let made = begin::create(&trial.client, VM, VirtualMachineMigrationSpec::new(VM)).await?;
-    let shown = |migration: &_| trial.reporter.line(&show::state(migration));
+    let shown = |migration: &_| trial.reporter.waits(&show::state(migration));
     let waited = until_over(&trial.client, name_of(&made), trial.limit, shown).await?;
     let ended = waited.object.unwrap_or(made);
     verdict(&ended)?;

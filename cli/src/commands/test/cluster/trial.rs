@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use neonvm_api::VirtualMachine;
-use neonvm_kernel::Progress as _;
 
 use super::guest::Guest;
 use super::step::Outcome;
@@ -120,7 +119,7 @@ impl<'a> Trial<'a> {
                 Err(error) if error.code == Code::Unreachable => error.message,
                 Err(error) => return Err(error),
             };
-            self.reporter.line(&last);
+            self.reporter.waits(&last);
             Ok(None)
         });
         found.await?.ok_or_else(|| {

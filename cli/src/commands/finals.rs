@@ -56,7 +56,8 @@ const fn row(ends: &'static [Awaited], sign: Sign, what: &'static str, hint: &'s
 /// Words of the API server and of admission about an object that is refused each time. A webhook that does not answer is not one.
 const REFUSED: &[&str] = &["is forbidden", "forbidden:", "is invalid", "denied the request"];
 /// Reports of a kubelet about an image that it cannot pull.
-const UNPULLABLE: &[&str] = &["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"];
+pub(super) const UNPULLABLE: &[&str] =
+    &["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"];
 /// Reports about an image of a service that a registry refuses or does not have. A registry that is away may come back.
 const REFUSED_IMAGES: &[&str] = &[
     "InvalidImageName",
@@ -99,6 +100,12 @@ const TABLE: &[Final] = &[
         Is("Degraded", "True", &["PodNotStarting"], UNPULLABLE),
         "does not start: IMAGE cannot be pulled",
         "correct the name and begin again: neonctl vm delete NAME; it starts by itself if the image appears",
+    ),
+    row(
+        &[Up],
+        Is("Degraded", "True", &["StartFailure"], &["there is no image /vm/rootdisk/"]),
+        "does not start: its image has no disk of a VM",
+        "make one of it: neonctl vm build --from IMAGE -t IMAGE-WITH-DISK --push; delete this one: neonctl vm delete NAME",
     ),
     row(
         &[Up],

@@ -157,8 +157,8 @@ fn is_up(vm: &VirtualMachine) -> WaitProgress {
 
 /// An image that this program chose may not be there.
 fn of_image(error: Error, trial: &Trial<'_>) -> Error {
-    let is_missing = error.causes.iter().any(|cause| cause.to_lowercase().contains("image"));
-    match is_missing {
+    let is_it = |cause: &String| finals::UNPULLABLE.iter().any(|word| cause.contains(word));
+    match error.causes.iter().any(is_it) {
         true if trial.is_default_image => error.hint(super::image::how_to_push(&trial.image)),
         true => error.hint("check that nodes can pull the image, or use another one with --image"),
         false => error,

@@ -122,6 +122,7 @@ impl PodSeen {
             starting: !matches!(phase(pod), Some("Running" | "Succeeded" | "Failed")),
             node,
             ended,
+            deleting: meta.deletion_timestamp.is_some(),
             usage,
             requests,
             overhead,

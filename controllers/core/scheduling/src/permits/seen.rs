@@ -40,6 +40,8 @@ pub struct PodSeen {
     pub expects: Option<String>,
     /// Whether it has ended: it takes nothing any more.
     pub ended: bool,
+    /// Whether it is being deleted: a VM that migrated has left it.
+    pub deleting: bool,
     /// The amounts that it certainly uses: its requests with init containers and overhead; for a VM the size in its
     /// spec.
     pub usage: Pair<u64>,

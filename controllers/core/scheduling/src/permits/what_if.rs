@@ -67,9 +67,10 @@ impl State {
                 && pod.seen.vm.as_ref().is_some_and(|vm| vm.name == key.name)
                 && !pod.seen.ended
         });
-        // Of the two pods of a migration the one that runs the VM.
-        let pod =
-            of_vm.max_by_key(|pod| (pod.node.is_some(), pod.migrating, std::cmp::Reverse(pod.seen.created)));
+        // Of the two pods of a migration the one that runs the VM: the other one waits for it, or is left.
+        let pod = of_vm.max_by_key(|pod| {
+            (pod.node.is_some(), !pod.seen.deleting, pod.migrating, std::cmp::Reverse(pod.seen.created))
+        });
         pod.ok_or_else(|| format!("there is no VM {key}"))
     }
 

@@ -437,3 +437,18 @@ fn where_a_vm_would_go_is_answered_for_each_node() {
     assert!(asked(|question| question.watermark = Some(0.5)).unwrap_err().starts_with("leave:"));
     assert_eq!(before, state);
 }
+
+/// The pod that a VM has left stays for some seconds.
+#[test]
+fn a_vm_that_migrated_runs_in_the_pod_that_is_not_deleted() {
+    use neonvm_types::scheduler_inspect::WhatIf;
+    let mut state = two_nodes(Settings::default());
+    for (pod, on, created) in [("old", "n", 0), ("new", "m", 1)] {
+        let mut of_vm = PodSeen { deleting: pod == "old", ..movable(pod, on, 2, created) };
+        of_vm.vm.as_mut().unwrap().name = "v".into();
+        state.step(at(0), seen(of_vm));
+    }
+    let question = WhatIf { namespace: "d".into(), vm: "v".into(), leave: true, ..WhatIf::default() };
+    let why = state.what_if(&question).unwrap().why;
+    assert_eq!(why, "v would go from m to n, the least loaded node it fits on");
+}

@@ -23,6 +23,13 @@ pub fn name_preemptor(exit: &mut Exit, preemptor: &str) {
     exit.message = exit.message.replacen(OTHER_POD, &format!("pod {preemptor}"), 1);
 }
 
+/// UID and node of the other pod, by the note of the scheduler's event. That of Kubernetes 1.36 names the pod in no other way.
+#[must_use]
+pub fn preemptor(note: &str) -> Option<(&str, &str)> {
+    let (uid, node) = note.strip_prefix("Preempted by pod ")?.split_once(" on node ")?;
+    Some((uid, node.split(' ').next().unwrap_or_default()))
+}
+
 /// Whether the pod was preempted, and the end does not name for which other one.
 #[must_use]
 pub fn lacks_preemptor(exit: &Exit) -> bool {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_core_vm_lifecycle::condition::{AVAILABLE, CRASH_LOOP, DEGRADED, ROOT_DISK_COPIED, find};
-use neonvm_core_vm_lifecycle::disruption::{lacks_preemptor, name_preemptor};
+use neonvm_core_vm_lifecycle::disruption::{lacks_preemptor, name_preemptor, preemptor};
 use neonvm_core_vm_lifecycle::{Outcome, PodView, RunnerView, step};
 use neonvm_types::runner_protocol::{Problem, ProblemReason, RunnerState, RunnerStatus};
 use serde_json::{Value, json};
@@ -182,6 +182,12 @@ fn a_pod_that_kubernetes_took_away_was_not_stopped_on_request() {
         exit.message
     );
     assert!(!lacks_preemptor(&exit));
+    assert_eq!(preemptor("Preempted by pod a7fc-1 on node n1.example"), Some(("a7fc-1", "n1.example")));
+    assert_eq!(
+        preemptor("Preempted by pod a7fc-1 on node n1 (in kube-scheduler memory)."),
+        Some(("a7fc-1", "n1"))
+    );
+    assert_eq!(preemptor("Preempted by a pod on node n1"), None);
     for (end, reason) in [(end("WorkloadEnded"), "PreemptionByScheduler"), (stopped, "SomethingNew")] {
         let outcome = after(Phase::Running, view(true, &status(&end, reason, &json!({}))));
         let last = outcome.status.last_exit.unwrap().reason;

@@ -228,6 +228,23 @@ impl World {
         }
     }
 
+    /// A VM whose migration is at its handover.
+    fn at_handover() -> Self {
+        let mut world = Self::new();
+        world.create("move-0");
+        world.hands_over();
+        world
+    }
+
+    /// All of it happens, then nothing breaks any more, and all is well.
+    fn lives_through(&mut self, turns: &[Turn]) {
+        for turn in turns {
+            self.turn(turn);
+        }
+        self.calm();
+        audit(self);
+    }
+
     fn hands_over(&mut self) {
         while !self.runners.values().any(|run| run.state() == Some(S::HandingOver)) {
             self.turn(&Turn::Work { age: 0, writes: 99 });
@@ -287,26 +304,12 @@ fn ended(world: &World) {
 proptest! {
     #[test]
     fn whatever_dies_the_machine_runs_once_and_every_migration_ends(turns in prop::collection::vec(turn(), 0..120)) {
-        let mut world = World::new();
-        for turn in &turns {
-            world.turn(turn);
-        }
-        world.calm();
-        audit(&mut world);
+        World::new().lives_through(&turns);
     }
-}
 
-proptest! {
     #[test]
     fn whatever_dies_at_the_handover_no_row_is_lost(turns in prop::collection::vec(turn(), 0..30)) {
-        let mut world = World::new();
-        world.create("move-0");
-        world.hands_over();
-        for turn in &turns {
-            world.turn(turn);
-        }
-        world.calm();
-        audit(&mut world);
+        World::at_handover().lives_through(&turns);
     }
 }
 
@@ -322,11 +325,7 @@ proptest! {
     #[test]
     fn where_no_runner_dies_the_machine_lives_through(turns in prop::collection::vec(peaceful(), 0..120)) {
         let mut world = World::new();
-        for turn in &turns {
-            world.turn(turn);
-        }
-        world.calm();
-        audit(&mut world);
+        world.lives_through(&turns);
         prop_assert_eq!(world.newest().vm.status.as_ref().unwrap().restart_count, 0);
     }
 }
@@ -569,9 +568,7 @@ fn a_move() {
 #[test]
 fn the_numbers_of_a_move_are_awaited() {
     for counts in [true, false] {
-        let mut world = World::new();
-        world.create("move-0");
-        world.hands_over();
+        let mut world = World::at_handover();
         world.turn(&Turn::Carry(1));
         let reported = |world: &mut World, downtime_ms: Option<u64>| {
             for run in world.runners.values_mut() {

@@ -111,9 +111,12 @@ async fn create(client: &Client) -> anyhow::Result<SocketAddr> {
         })
         .await?;
     let address = format!("{address}:{PORT}").parse()?;
-    while TcpStream::connect(address).await.is_err() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let listens = async {
+        while TcpStream::connect(address).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, listens).await.context("the workload does not listen")?;
     calm(client).await?;
     Ok(address)
 }

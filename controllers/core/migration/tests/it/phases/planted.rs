@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::TestRunner;
 
-use super::{audit, turn, world::World};
+use super::{turn, world::World};
 
 /// Histories within which each bug must be found.
 const HISTORIES: u32 = 2_500;
@@ -41,9 +41,7 @@ fn find(bug: Option<Bug>, most: u32) -> Option<(u32, String)> {
                 world.create("move-0");
                 world.hands_over();
             }
-            turns.iter().for_each(|turn| world.turn(turn));
-            world.calm();
-            audit(&mut world);
+            world.lives_through(&turns);
         });
         let broken = catch_unwind(run).err()?;
         let text = broken.downcast_ref::<String>().cloned();

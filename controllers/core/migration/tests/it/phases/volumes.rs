@@ -8,7 +8,7 @@ use neonvm_core_vm_lifecycle::claims::{self, ClaimView, Readiness, copy};
 use neonvm_types::Bytes;
 use serde_json::json;
 
-use super::{Turn, audit, world::World};
+use super::{Turn, world::World};
 
 /// Rows of a volume that has a part of a copy: fewer than any guest has written.
 const PART: u64 = 0;
@@ -207,20 +207,14 @@ impl World {
 /// from the volume on which it ran last.
 #[test]
 fn the_volume_that_was_written_last_is_on_record() {
-    let mut world = World::new();
-    world.create("move-0");
-    world.hands_over();
-    for turn in [
+    let mut world = World::at_handover();
+    world.lives_through(&[
         Turn::Work { age: 0, writes: 99 },
         Turn::Carry(1),
         Turn::NewController,
         Turn::Vanishes(0),
         Turn::Vanishes(0),
-    ] {
-        world.turn(&turn);
-    }
-    world.calm();
-    audit(&mut world);
+    ]);
     let status = world.newest().vm.status.clone().unwrap();
     assert_eq!((status.restart_count, status.volumes[0].copy_of.as_str()), (1, "data-db"));
 }
@@ -230,16 +224,12 @@ fn the_volume_that_was_written_last_is_on_record() {
 #[test]
 fn a_source_does_not_go_on_beside_a_volume_that_is_newer() {
     for ran in [true, false] {
-        let mut world = World::new();
-        world.create("move-0");
-        world.hands_over();
+        let mut world = World::at_handover();
         world.turn(&Turn::Work { age: 0, writes: 99 });
         if ran {
             world.turn(&Turn::Carry(1));
         }
-        world.turn(&Turn::Vanishes(1));
-        world.calm();
-        audit(&mut world);
+        world.lives_through(&[Turn::Vanishes(1)]);
         let status = world.newest().vm.status.clone().unwrap();
         assert_eq!((status.restart_count, status.volumes[0].copy_of.as_str()), (1, "data-db"));
     }
@@ -248,13 +238,7 @@ fn a_source_does_not_go_on_beside_a_volume_that_is_newer() {
 /// A VM that is deleted when its guest runs at the target, of which nothing is left then: the claim that was written last stays.
 #[test]
 fn a_deletion_keeps_the_claim_that_was_written_last() {
-    let mut world = World::new();
-    world.create("move-0");
-    world.hands_over();
     let work = Turn::Work { age: 0, writes: 99 };
-    for turn in [work.clone(), Turn::Carry(1), Turn::Delete, Turn::Carry(1), Turn::Vanishes(1), work] {
-        world.turn(&turn);
-    }
-    world.calm();
-    audit(&mut world);
+    let turns = [work.clone(), Turn::Carry(1), Turn::Delete, Turn::Carry(1), Turn::Vanishes(1), work];
+    World::at_handover().lives_through(&turns);
 }

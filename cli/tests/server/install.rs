@@ -164,12 +164,20 @@ async fn what_is_not_ready_is_named_with_its_reason() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "c-0", "namespace": NAMESPACE,
         "labels": {"app.kubernetes.io/name": "neonvm-vm-controller"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     apply(&server.client, &pod).await;
-    let status = json!({"status": {"containerStatuses": [{"name": "c", "image": "neond:9", "imageID": "", "ready": false,
-        "restartCount": 0, "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]}});
-    patch(&server.client, &format!("/api/v1/namespaces/{NAMESPACE}/pods/c-0/status"), &status).await.unwrap();
-    let run = neonctl(&server, &["install", "--timeout", "500ms"]).await;
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/c-0");
+    let waits = async |reason: &str| {
+        let status = json!({"status": {"containerStatuses": [{"name": "c", "image": "neond:9", "imageID": "", "ready": false,
+            "restartCount": 0, "state": {"waiting": {"reason": reason, "message": "no such image"}}}]}});
+        patch(&server.client, &format!("{path}/status"), &status).await.unwrap();
+        neonctl(&server, &["install", "--timeout", "500ms"]).await
+    };
+    let run = waits("ErrImagePull").await;
     assert_eq!(run.code, 6, "{}{}", run.out, run.error);
-    assert!(run.error.contains("pod c-0: ImagePullBackOff neond:9: no such image"), "{}", run.error);
+    assert!(run.error.contains("pod c-0: ErrImagePull neond:9: no such image"), "{}", run.error);
+    // Between attempts of the kubelet a new pod is the next attempt.
+    let run = waits("ImagePullBackOff").await;
+    assert_eq!(run.code, 6, "{}{}", run.out, run.error);
+    assert!(get(&server.client, &path).await.is_none());
     // The same command completes it.
     let _simulated = Simulated::start(&server.client, round);
     let run = neonctl(&server, &["install"]).await;

@@ -69,7 +69,7 @@ pub(super) async fn wait(
     let workloads: Vec<Named> =
         objects.iter().filter(|object| is_workload(object)).map(Named::from_object).collect();
     let mut printed: BTreeSet<String> = BTreeSet::new();
-    let (mut late, mut waiting) = (Vec::new(), String::new());
+    let (mut late, mut waiting, mut has_looked) = (Vec::new(), String::new(), false);
     let begun = Instant::now();
     let ready = poll::until(limit, async || {
         let found = read(connection, &workloads).await?;
@@ -85,6 +85,11 @@ pub(super) async fn wait(
             found.into_iter().filter(|(_, state)| !state.is_done).map(|(o, s)| (o, s.to_string())).unzip();
         (late, waiting) = (objects, states.join(", "));
         reporter.line(&waiting);
+        if !std::mem::replace(&mut has_looked, true) {
+            for workload in &late {
+                why::pull_again(connection, workload).await;
+            }
+        }
         // Pods of before the change may still be there.
         if begun.elapsed() > SETTLED {
             for workload in &late {

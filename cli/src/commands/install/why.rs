@@ -1,7 +1,9 @@
 //! Why a service is not ready: the state of its pods, or why it has none.
 
+use neonvm_deploy::Named;
 use serde_json::Value;
 
+use super::apply;
 use crate::commands::finals;
 use crate::commands::object::{condition, is_true, items, text};
 use crate::connect::Connection;
@@ -90,6 +92,19 @@ async fn pods(connection: &Connection, workload: &Value) -> (usize, Vec<Value>) 
     let count = pods.len();
     pods.retain(|pod| !is_true(pod, "Ready"));
     (count, pods)
+}
+
+/// Deletes the pods of a workload whose kubelet pauses between attempts to pull an image, so that new pods pull it at once: the cause may have
+/// been corrected since. What cannot be deleted is left.
+pub(super) async fn pull_again(connection: &Connection, workload: &Value) {
+    let is_paused = |pod: &Value| {
+        statuses(pod).any(|status| text(status, "/state/waiting/reason").ends_with("ImagePullBackOff"))
+    };
+    let (_, pods) = pods(connection, workload).await;
+    for pod in pods.iter().filter(|pod| is_paused(pod)) {
+        let named = Named { kind: "Pod".to_owned(), api_version: "v1".to_owned(), ..Named::from_object(pod) };
+        let _ = apply::delete(connection, &named).await;
+    }
 }
 
 /// Why a workload will not start, whatever the time limit; nothing if it may.

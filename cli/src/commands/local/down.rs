@@ -39,6 +39,8 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Down, quiet: bool) -> R
         };
         let data = match (volumes, args.delete) {
             (0, _) => String::new(),
+            (1, true) => ", with 1 persistent volume".to_owned(),
+            (1, false) => "; 1 persistent volume stays".to_owned(),
             (count, true) => format!(", with {count} persistent volumes"),
             (count, false) => format!("; {count} persistent volumes stay"),
         };

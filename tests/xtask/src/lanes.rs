@@ -193,7 +193,7 @@ pub(crate) fn soak() -> Vec<Lane> {
         names: |name| !name.starts_with("sessions::"),
         at_once: 1,
         limit: Duration::from_secs(2 * 60 * 60),
-        environment: &[("NEONVM_MOVE_ROUNDS", "100")],
+        environment: &[("NEONVM_MOVE_ROUNDS", "100"), ("NEONVM_CUT_ROUNDS", "100")],
         ..tests(is_soak)
     };
     // Fresh ones, with fake and with real guests.

@@ -23,6 +23,7 @@ mod migration_chaos;
 mod moves;
 #[path = "../qemu/observe.rs"]
 mod observe;
+mod power_cut;
 mod renewals;
 mod replicas;
 mod rootless;

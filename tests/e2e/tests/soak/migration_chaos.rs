@@ -78,7 +78,7 @@ impl Point {
     }
 }
 
-fn setting(name: &str, otherwise: u64) -> u64 {
+pub(crate) fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 

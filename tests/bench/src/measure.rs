@@ -29,7 +29,7 @@ impl Setup {
 }
 
 /// Names for `--only`, in the order in which they run.
-pub const NAMES: &[&str] = &["start", "machine", "growth", "migration", "fleet", "scheduler"];
+pub const NAMES: &[&str] = &["start", "machine", "growth", "migration", "suspend", "fleet", "scheduler"];
 
 /// Runs one measurement, which adds each of its rows as soon as it is measured.
 pub async fn run(name: &str, setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
@@ -38,6 +38,7 @@ pub async fn run(name: &str, setup: &Setup, rows: &mut Rows) -> anyhow::Result<(
         "machine" => machine::run(setup, rows).await,
         "growth" => machine::growth::run(setup, rows).await,
         "migration" => machine::migration::run(setup, rows).await,
+        "suspend" => machine::suspend::run(setup, rows).await,
         "scheduler" => scheduler::run(setup, rows).await,
         "fleet" => {
             let directory = setup.directory()?;

@@ -12,6 +12,7 @@ mod quota;
 mod resident;
 mod size;
 mod start;
+pub(super) mod suspend;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ const NAME: &str = "machine";
 const NAME_GROWTH: &str = "growth";
 /// The same of [`migration`].
 const NAME_MIGRATION: &str = "migration";
+/// The same of [`suspend`].
+const NAME_SUSPEND: &str = "suspend";
 /// Longest wait for anything; emulated on a busy machine it may be slow.
 const LIMIT: Duration = Duration::from_secs(120);
 

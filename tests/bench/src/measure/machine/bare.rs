@@ -1,6 +1,8 @@
 //! QEMU without anything of ours around it: the command line of a machine of the cluster, with files, sockets and a network of
 //! its own in place of what the runner handed over.
 
+pub(super) mod stored;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -43,6 +43,12 @@ pub(super) async fn run(cluster: &Cluster) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
+/// MiB that a process has in memory, shared or not.
+pub(super) fn resident(process: u32) -> anyhow::Result<f64> {
+    let rollup = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
+    Ok(field_of(&rollup, "Rss:") / 1024.0)
+}
+
 /// KiB.
 fn field_of(text: &str, field: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(field));

@@ -79,6 +79,8 @@ pub struct Allowed<'a> {
     pub files: Vec<BorrowedFd<'a>>,
     /// A directory in which it makes and removes sockets.
     pub sockets: Option<BorrowedFd<'a>>,
+    /// A directory in which it reads and writes files that are there.
+    pub store: Option<BorrowedFd<'a>>,
     /// Directories that it reads.
     pub read: Vec<PathBuf>,
     /// Directories in which it does anything.
@@ -174,6 +176,9 @@ impl Domain {
         if let Some(directory) = &allowed.sockets {
             let rights = MAKE_SOCKET | REMOVE_FILE | READ_DIRECTORY | READ_FILE | WRITE_FILE;
             self.rule(directory.as_raw_fd(), rights & handled)?;
+        }
+        if let Some(directory) = &allowed.store {
+            self.rule(directory.as_raw_fd(), (READ_FILE | WRITE_FILE | TRUNCATE) & handled)?;
         }
         Ok(())
     }

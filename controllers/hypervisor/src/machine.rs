@@ -35,7 +35,8 @@ pub use migration::{
 };
 pub use resources::{Resources, TapFiles};
 pub use start::StartError;
-pub use state::StateError;
+pub use state::layout;
+pub use state::{Mapped, StateError, Stored};
 pub use statistics::Usage;
 
 use crate::installation::Version;
@@ -64,6 +65,8 @@ pub struct Machine {
     streams: Mutex<Streams>,
     supervisor: tokio::task::JoinHandle<()>,
     meeting: Option<meeting::Meeting>,
+    store: Option<meeting::Meeting>,
+    is_mapped: bool,
 }
 
 impl Drop for Machine {
@@ -84,6 +87,12 @@ impl Machine {
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// Whether its memory is in a file ([`Resources::mapped`]), which has to stay as it is until QEMU ends.
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.is_mapped
     }
 
     /// Number of QEMU's process.

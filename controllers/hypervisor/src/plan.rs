@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use neonvm_types::Bytes;
 
 pub use argv::arguments;
-pub(crate) use argv::cpu_option;
+pub(crate) use argv::{base_memory_name, cpu_option};
 pub(crate) use block::{disk_of, export_node, front_id as disk_front, node as disk_node};
 pub use command_line::{KernelArguments, OnlinePolicy, OverlayAddress, emulated};
 pub use limits::{
@@ -276,6 +276,17 @@ pub struct Descriptors {
     pub disks: Vec<DiskDescriptors>,
     /// For each interface; empty if it needs none.
     pub interfaces: Vec<TapDescriptors>,
+    /// The memory that is always there, if it is in a file.
+    pub memory: Option<MemoryFile>,
+}
+
+/// Memory in a file: what the guest writes stays in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryFile {
+    /// Path of the file for QEMU.
+    pub path: String,
+    /// Where the memory begins in it, in bytes.
+    pub offset: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -155,7 +155,8 @@ pub(crate) async fn prepare(
         net.interfaces,
     )?;
     let meeting = Some(pod.run_directory()?.join(MEETING));
-    let resources = Resources { taps: net.taps, meeting, ..Resources::new(installation) };
+    let store = Some(pod.image(crate::suspend::DIRECTORY));
+    let resources = Resources { taps: net.taps, meeting, store, ..Resources::new(installation) };
     let notes = net.notes.into_iter().chain(cpu.note).collect();
     Ok(Prepared {
         plan,

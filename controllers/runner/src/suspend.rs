@@ -8,11 +8,11 @@ mod work;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use neonvm_hypervisor::installation::Installation;
-use neonvm_hypervisor::machine::{Machine, Resources, StateError, TapFiles};
+use neonvm_hypervisor::machine::{Machine, Mapped, Resources, StateError, Stored, TapFiles};
 use neonvm_hypervisor::patience::scaled;
 use neonvm_hypervisor::plan::{Backend, CpuMode, MachinePlan};
 use neonvm_hypervisor::tap::{Instruction, Tap};
@@ -24,8 +24,12 @@ use neonvm_core_vm_lifecycle::runner::Stays;
 use crate::guest::daemon::Daemon;
 pub(crate) use work::Counters;
 
-/// Name of the file with the memory, in the directory of the VM's images.
-pub(crate) const FILE: &str = "suspended-memory";
+/// Directory with the memory of the suspended VM, among the VM's images.
+pub(crate) const DIRECTORY: &str = "suspended";
+/// The file to which memory goes.
+const FILE: &str = "memory";
+/// The file from which QEMU was started: as long as it runs, it may have it as memory.
+const WOKEN: &str = "woken";
 /// Time for QEMU to end when the memory is stored.
 const QUIT: Duration = Duration::from_secs(5);
 /// After connections of the agent are cut, until the guest stands still: what they still send must not wake it.
@@ -45,7 +49,8 @@ pub(crate) struct Bed {
     ears: Vec<Ear>,
     installation: Installation,
     meeting: Option<PathBuf>,
-    file: PathBuf,
+    directory: PathBuf,
+    stored: Mutex<Option<Stored>>,
 }
 
 /// Connections of the agent into the guest: they are cut before the guest is suspended, so that they do not wake it.
@@ -70,8 +75,8 @@ impl Bed {
         plan: &MachinePlan,
         resources: &Resources,
         overlay: Option<Ipv4Addr>,
-        file: PathBuf,
     ) -> io::Result<Option<Self>> {
+        let Some(directory) = resources.store.clone() else { return Ok(None) };
         if plan.interfaces.iter().any(|interface| interface.backend != Backend::Tap) {
             return Ok(None);
         }
@@ -82,7 +87,9 @@ impl Bed {
             ears.push(Ear { tap: Tap(queue.try_clone()?), filter, vhost: !files.vhosts.is_empty() });
         }
         let (installation, meeting) = (resources.installation.clone(), resources.meeting.clone());
-        Ok(Some(Self { ears, installation, meeting, file }))
+        let bed = Self { ears, installation, meeting, directory, stored: Mutex::default() };
+        bed.forget();
+        Ok(Some(bed))
     }
 
     /// From now on only what counts waits at the tap devices; `deaf`: nothing.
@@ -113,13 +120,16 @@ impl Bed {
         futures_util::future::select_all(waits).await;
     }
 
-    /// Removes the file with the memory.
+    /// Removes the files with memory.
     pub(crate) fn forget(&self) {
-        let _ = std::fs::remove_file(&self.file);
+        for name in [FILE, WOKEN] {
+            let _ = std::fs::remove_file(self.directory.join(name));
+        }
     }
 
-    fn resources(&self) -> io::Result<Resources> {
+    fn resources(&self, mapped: Option<Mapped>) -> io::Result<Resources> {
         let mut resources = Resources::new(self.installation.clone());
+        (resources.store, resources.mapped) = (Some(self.directory.clone()), mapped);
         for ear in &self.ears {
             // The kernel's end of the last QEMU ended with it.
             let vhost =
@@ -158,18 +168,20 @@ pub(crate) async fn suspend(
     let begun = std::time::Instant::now();
     let stored = store(&bed, &machine, before, (deaf, cancelled)).await;
     let why = match stored {
-        Ok(bytes) => {
+        Ok(stored) => {
+            let bytes = stored.bytes;
+            *bed.stored.lock().unwrap_or_else(PoisonError::into_inner) = Some(stored);
             if machine.quit().await.is_err() || machine.wait_for(scaled(QUIT)).await.is_none() {
                 machine.kill();
                 machine.wait().await;
             }
+            let _ = std::fs::remove_file(bed.directory.join(WOKEN));
             return Outcome::Suspended(bytes, begun.elapsed());
         }
         Err(StateError::Cancelled) => Stays::Needed,
         Err(error) => Stays::Failed(error.to_string()),
     };
     bed.open();
-    bed.forget();
     match machine.continue_().await {
         Ok(()) => Outcome::Stays(why),
         Err(error) => {
@@ -187,8 +199,9 @@ async fn store(
     machine: &Machine,
     delivered: Option<u64>,
     (deaf, cancelled): (bool, oneshot::Receiver<()>),
-) -> Result<Bytes, StateError> {
-    let failed = |what, source| StateError::File { what, path: bed.file.clone(), source };
+) -> Result<Stored, StateError> {
+    let file = bed.directory.join(FILE);
+    let failed = |what, source| StateError::File { what, path: file.clone(), source };
     machine.stop().await?;
     bed.listen(deaf).map_err(|source| failed("cannot filter the frames of the guest beside", source))?;
     // What it got at the last moment it has not answered.
@@ -202,30 +215,55 @@ async fn store(
         }
     };
     tokio::pin!(needed);
-    let bytes = machine.store_memory(&bed.file, &mut needed).await?;
+    let stored = machine.store_memory(&file, &mut needed).await?;
     // QEMU runs until now, so the guest can go on at once.
     match futures_util::future::poll_immediate(&mut needed).await {
-        Some(()) => Err(StateError::Cancelled),
-        None => Ok(bytes),
+        Some(()) => {
+            let _ = std::fs::remove_file(&file);
+            Err(StateError::Cancelled)
+        }
+        None => Ok(stored),
     }
 }
 
-/// Starts QEMU from the stored memory, with the guest's CPUs stopped. `plan`: of the QEMU before; `cpus`: how many were plugged, `memory`:
-/// what the guest had.
+/// Starts QEMU from the stored memory, with the guest's CPUs stopped: with the file as memory if that is possible, or else by reading it.
+/// `plan`: of the QEMU before; `cpus`: how many were plugged, `memory`: what the guest had.
 pub(crate) async fn wake(
     bed: Arc<Bed>,
     plan: MachinePlan,
     cpus: u32,
     memory: Bytes,
 ) -> Result<Machine, String> {
-    let resources = bed.resources().map_err(|error| format!("its devices: {error}"))?;
-    let machine =
-        Machine::start(revived(plan, memory), resources).await.map_err(|error| error.to_string())?;
+    let stored = bed.stored.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let mut stored = stored.ok_or("none is stored")?;
+    let file = bed.directory.join(WOKEN);
+    let failed = |error: io::Error| format!("{}: {error}", file.display());
+    std::fs::rename(bed.directory.join(FILE), &file).map_err(failed)?;
+    let plan = revived(plan, memory);
+    if let Some(mapped) = stored.map(&file, &plan).map_err(failed)? {
+        match start(&bed, plan.clone(), cpus, (&stored, Some(mapped))).await {
+            Ok(machine) => return Ok(machine),
+            Err(why) => tracing::warn!(why, "QEMU cannot have the stored memory as it is, and reads it"),
+        }
+        stored.unmap(&file).map_err(failed)?;
+    }
+    start(&bed, plan, cpus, (&stored, None)).await
+}
+
+async fn start(
+    bed: &Bed,
+    plan: MachinePlan,
+    cpus: u32,
+    (stored, mapped): (&Stored, Option<Mapped>),
+) -> Result<Machine, String> {
+    let resources = bed.resources(mapped).map_err(|error| format!("its devices: {error}"))?;
+    let machine = Machine::start(plan, resources).await.map_err(|error| error.to_string())?;
     let loaded = async {
         if machine.plan().cpu.mode == CpuMode::Qmp {
             machine.set_cpus(cpus.max(1)).await.map_err(|error| error.to_string())?;
         }
-        machine.load_memory(&bed.file).await.map_err(|error| error.to_string())
+        let file = bed.directory.join(WOKEN);
+        machine.load_memory(&file, stored).await.map_err(|error| error.to_string())
     };
     match loaded.await {
         Ok(()) => Ok(machine),
@@ -249,10 +287,12 @@ fn revived(plan: MachinePlan, memory: Bytes) -> MachinePlan {
     plan
 }
 
-/// The guest runs again: nothing is kept from it, and its file is of no use any more.
+/// The guest runs again: nothing is kept from it. Its file is of no use any more, unless it is its memory.
 pub(crate) async fn resume(bed: &Bed, machine: &Machine) -> Result<(), String> {
     bed.open();
     machine.continue_().await.map_err(|error| error.to_string())?;
-    bed.forget();
+    if !machine.is_mapped() {
+        bed.forget();
+    }
     Ok(())
 }

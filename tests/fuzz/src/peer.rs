@@ -5,6 +5,7 @@ use neonvm_core_pod_autoscaler::exposition::{self, Query};
 use neonvm_guest::device::uevent::Uevent;
 use neonvm_guest::files::{name, payload::Payload};
 use neonvm_guest::network::packet::Reply;
+use neonvm_hypervisor::machine::layout::blocks;
 use neonvm_types::runner_protocol::RunnerCpu;
 use neonvm_types::scheduler_protocol::{PluginResponse, decode_request};
 use neonvm_types::version::{PluginProtoVersion, VersionRange};
@@ -32,6 +33,20 @@ pub(crate) const TARGETS: &[Target] = &[
         run: |bytes| {
             let queries: Vec<Query> = ["a", "a_total{b!=\"d\"}", "a_bucket"].iter().filter_map(|query| Query::parse(query).ok()).collect();
             let _ = exposition::read(&text(bytes), &queries);
+        },
+    },
+    Target {
+        name: "stored-memory",
+        from: "QEMU of a guest",
+        examples: &[b"QEVM\0\0\0\x03\x07\0\0\0\x0bpc-q35-10.0\x05\x1aconfiguration/capabilities\0\0\0\x01\0\0\0\x01\x0amapped-ram\x01\0\0\0\x01\x03ram\0\0\0\0\0\0\0\x04\0\0\0\0\x30\0\0\x04\x06pc.ram\0\0\0\0\x30\0\0\0\0\0\0\x01\0\0\0\0\0\0\x10\0\0\0\0\0\0\0\0\x8b\0\0\0\0\0\x10\0\0"],
+        run: |bytes| {
+            let read = |at: u64, buffer: &mut [u8]| {
+                let part = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.get(..buffer.len()));
+                part.map(|part| buffer.copy_from_slice(part)).is_some()
+            };
+            for block in blocks(1 << 40, read).unwrap_or_default() {
+                assert!(block.bitmap + block.bitmap_bytes() <= block.pages && block.pages + block.length <= 1 << 40);
+            }
         },
     },
     Target {

@@ -1,6 +1,6 @@
-//! The directory of the sockets by which QEMU and its owner exchange a VM's memory during a migration. QEMU can open
-//! nothing by name, so it inherits the directory; paths through `/proc/self/fd` are short and need no right to any
-//! directory above.
+//! The directory of the sockets by which QEMU and its owner exchange a VM's memory during a migration, and that of the files with the memory
+//! of a suspended one. QEMU can open nothing by name, so it inherits the directory; paths through `/proc/self/fd` are short and need no right
+//! to any directory above.
 
 use std::fs::File;
 use std::io;
@@ -30,6 +30,11 @@ impl Meeting {
     pub(super) fn directory(&self) -> BorrowedFd<'_> {
         self.ours.as_fd()
     }
+
+    /// Path of a file in it, for QEMU.
+    pub(super) fn path_of_qemu(&self, name: &str) -> String {
+        format!("/proc/self/fd/{}/{name}", self.theirs)
+    }
 }
 
 impl Machine {
@@ -41,6 +46,6 @@ impl Machine {
     }
 
     pub(super) fn socket_of_qemu(&self, name: &str) -> Option<String> {
-        self.meeting.as_ref().map(|meeting| format!("/proc/self/fd/{}/{name}", meeting.theirs))
+        self.meeting.as_ref().map(|meeting| meeting.path_of_qemu(name))
     }
 }

@@ -28,6 +28,8 @@ use crate::qmp::QmpError;
 
 /// Not a capability of QEMU's own list, but treated like one: compression by zstd in the channels of `multifd`.
 pub(super) const ZSTD: &str = "multifd-compression-zstd";
+/// Memory at fixed places of a file.
+pub(super) const MAPPED_RAM: &str = "mapped-ram";
 /// With `postcopy-preempt`, one target in ten of QEMU 7.2 crashed when a lost connection was made again, and with it the
 /// machine; without, none did.
 const PREEMPT_SINCE: Version = Version { major: 8, minor: 0, micro: 0 };
@@ -68,8 +70,9 @@ pub struct Settings {
 }
 
 /// Capabilities that this crate switches on and off.
-const MANAGED: [&str; 7] = [
+const MANAGED: [&str; 8] = [
     "events",
+    MAPPED_RAM,
     "return-path",
     "pause-before-switchover",
     "multifd",
@@ -92,6 +95,11 @@ async fn has_begun(events: &mut Receiver<MachineEvent>) {
 impl Machine {
     fn theirs(&self, name: &str) -> Result<String, MigrationError> {
         self.socket_of_qemu(name).ok_or(MigrationError::NoMeeting)
+    }
+
+    /// Address of a socket for QEMU.
+    pub(super) fn address_of_socket(&self, name: &str) -> Result<String, MigrationError> {
+        Ok(format!("unix:{}", self.theirs(name)?))
     }
 
     /// What this QEMU can. Capabilities that it supports but that this host refuses are among the refusals: so the
@@ -117,6 +125,10 @@ impl Machine {
                 }
                 Err(error) => return Err(error),
             }
+        }
+        if capabilities.contains(MAPPED_RAM) {
+            // From a wake, or a suspension that was cancelled: it excludes compression.
+            self.switch(&BTreeSet::new(), &capabilities).await?;
         }
         let zstd = json!({"multifd-compression": "zstd"});
         match self.session.execute("migrate-set-parameters", zstd).await {
@@ -146,6 +158,11 @@ impl Machine {
         let answer = self.session.execute("query-migrate-capabilities", Value::Null).await?;
         let names = answer.as_array().map(Vec::as_slice).unwrap_or_default();
         let name = |entry: &Value| entry.get("capability").and_then(Value::as_str).map(str::to_owned);
+        if settings.capabilities.contains(MAPPED_RAM) {
+            // QEMU looks at the compression that was set before.
+            let none = json!({"multifd-compression": "none"});
+            self.session.execute("migrate-set-parameters", none).await?;
+        }
         self.switch(&settings.capabilities, &names.iter().filter_map(name).collect()).await?;
         let bandwidth = settings.bandwidth.get().clamp(1, i64::MAX.unsigned_abs());
         let mut parameters = json!({
@@ -188,9 +205,10 @@ impl Machine {
         begun
     }
 
-    /// The same for a guest that stands still, and is to.
-    pub(super) async fn send_stopped(&self, socket: &str) -> Result<(), MigrationError> {
-        self.migrate(socket, false).await
+    /// The same for a guest that stands still, and is to; to any address.
+    pub(super) async fn send_stopped(&self, address: &str) -> Result<(), MigrationError> {
+        self.session.execute_within("migrate", json!({"uri": address}), CONNECT).await?;
+        Ok(())
     }
 
     /// Continues a post-copy that lost its connection, by the socket of this name.
@@ -202,7 +220,7 @@ impl Machine {
     }
 
     async fn migrate(&self, socket: &str, resume: bool) -> Result<(), MigrationError> {
-        let mut arguments = json!({"uri": format!("unix:{}", self.theirs(socket)?)});
+        let mut arguments = json!({"uri": self.address_of_socket(socket)?});
         if let Some(map) = arguments.as_object_mut()
             && resume
         {
@@ -217,8 +235,12 @@ impl Machine {
     /// # Errors
     /// If QEMU was not started for it ([`crate::plan::MachinePlan::incoming`]) or listens already.
     pub async fn receive_memory(&self, socket: &str) -> Result<(), MigrationError> {
-        let arguments = json!({"uri": format!("unix:{}", self.theirs(socket)?)});
-        self.session.execute_within("migrate-incoming", arguments, CONNECT).await?;
+        self.receive_from(&self.address_of_socket(socket)?).await
+    }
+
+    /// The same from any address.
+    pub(super) async fn receive_from(&self, address: &str) -> Result<(), MigrationError> {
+        self.session.execute_within("migrate-incoming", json!({"uri": address}), CONNECT).await?;
         Ok(())
     }
 
@@ -227,7 +249,7 @@ impl Machine {
     /// # Errors
     /// If none is paused.
     pub async fn receive_memory_again(&self, socket: &str) -> Result<(), MigrationError> {
-        let arguments = json!({"uri": format!("unix:{}", self.theirs(socket)?)});
+        let arguments = json!({"uri": self.address_of_socket(socket)?});
         self.session.execute_within("migrate-recover", arguments, CONNECT).await?;
         Ok(())
     }

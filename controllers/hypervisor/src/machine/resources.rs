@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::state::Mapped;
 use crate::installation::Installation;
 
 /// Descriptors of an interface with [`crate::plan::Backend::Tap`].
@@ -27,12 +28,18 @@ pub struct Resources {
     /// Directory, created if it is missing, for the sockets between QEMU and its owner during a migration: see
     /// [`super::Machine::socket`]. It becomes one that only this user enters. `None`: the VM cannot migrate.
     pub meeting: Option<PathBuf>,
+    /// Directory, created if it is missing, for the files of [`super::Machine::store_memory`]. It becomes one that only this user enters; QEMU
+    /// reads and writes files there, and makes none. `None`: memory is not stored in files.
+    pub store: Option<PathBuf>,
+    /// A file there that is the memory that is always there.
+    pub mapped: Option<Mapped>,
 }
 
 impl Resources {
-    /// Without taps, with ten seconds to start.
+    /// Without taps and directories, with ten seconds to start.
     #[must_use]
     pub fn new(installation: Installation) -> Self {
-        Self { installation, taps: Vec::new(), deadline: Duration::from_secs(10), meeting: None }
+        let (taps, deadline) = (Vec::new(), Duration::from_secs(10));
+        Self { installation, taps, deadline, meeting: None, store: None, mapped: None }
     }
 }

@@ -19,8 +19,8 @@ use super::resources::Resources;
 use super::{Machine, Streams, kernel, stderr, supervise};
 use crate::landlock::{Allowed, Domain};
 use crate::plan::{
-    Backend, Descriptors, DiskDescriptors, DiskImage, InterfacePlan, MachinePlan, PlanError, TapDescriptors,
-    arguments, table_of_cpus,
+    Backend, Descriptors, DiskDescriptors, DiskImage, InterfacePlan, MachinePlan, MemoryFile, PlanError,
+    TapDescriptors, arguments, table_of_cpus,
 };
 use crate::qmp::{QmpError, Session};
 use crate::sys::ChildSetup;
@@ -101,6 +101,15 @@ impl Inherited {
         opened.map(|file| self.add(file.into())).map_err(failed)
     }
 
+    /// A directory that is shared with QEMU.
+    fn directory(&mut self, path: Option<&Path>) -> Result<Option<Meeting>, StartError> {
+        let Some(path) = path else { return Ok(None) };
+        let failed = |source| StartError::File { path: path.to_owned(), source };
+        let (directory, theirs) = Meeting::open(path).map_err(failed)?;
+        self.add(theirs);
+        Ok(Some(directory))
+    }
+
     /// One end for QEMU, one for us.
     fn socket(&mut self) -> io::Result<(i32, UnixStream)> {
         let (ours, theirs) = Socket::pair()?;
@@ -128,18 +137,16 @@ impl Machine {
         let (report, report_stream) = inherited.socket().map_err(process_error)?;
         let mut descriptors = Descriptors { monitor, console, log, report, ..Descriptors::default() };
         files(&plan, &mut inherited, &mut descriptors)?;
-        let meeting = match &resources.meeting {
-            Some(path) => {
-                let failed = |source| StartError::File { path: path.clone(), source };
-                let (meeting, theirs) = Meeting::open(path).map_err(failed)?;
-                inherited.add(theirs);
-                Some(meeting)
-            }
-            None => None,
-        };
+        let meeting = inherited.directory(resources.meeting.as_deref())?;
+        let store = inherited.directory(resources.store.as_deref())?;
+        let file = store.as_ref().zip(resources.mapped.as_ref());
+        descriptors.memory = file.map(|(store, mapped)| MemoryFile {
+            path: store.path_of_qemu(&mapped.name),
+            offset: mapped.offset,
+        });
         let process_error = |source| StartError::Process { program: program.clone(), source };
-        let domain =
-            domain(&plan, &program, &inherited, &descriptors, meeting.as_ref()).map_err(process_error)?;
+        let directories = (meeting.as_ref(), store.as_ref());
+        let domain = domain(&plan, &program, &inherited, &descriptors, directories).map_err(process_error)?;
         descriptors.interfaces = taps(resources.taps, &mut inherited);
         let mut command = Command::new(&program);
         command.args(arguments(&plan, &descriptors)?);
@@ -182,8 +189,21 @@ impl Machine {
             stderr: stderr_task,
         };
         let (supervisor, events, exit) = supervise::spawn(watched, first);
-        let (streams, version) = (Mutex::new(streams), greeting.version);
-        Ok(Self { plan, session, process, version, events, exit, streams, supervisor, meeting })
+        let (streams, version, is_mapped) =
+            (Mutex::new(streams), greeting.version, descriptors.memory.is_some());
+        Ok(Self {
+            plan,
+            session,
+            process,
+            version,
+            events,
+            exit,
+            streams,
+            supervisor,
+            meeting,
+            store,
+            is_mapped,
+        })
     }
 }
 
@@ -235,7 +255,7 @@ fn domain(
     program: &Path,
     inherited: &Inherited,
     descriptors: &Descriptors,
-    meeting: Option<&Meeting>,
+    (meeting, store): (Option<&Meeting>, Option<&Meeting>),
 ) -> io::Result<Option<Domain>> {
     let again = [Some(descriptors.kernel), descriptors.initramfs];
     let again = |file: &&OwnedFd| again.contains(&Some(file.as_raw_fd()));
@@ -247,6 +267,7 @@ fn domain(
         program: Some(program),
         files: inherited.held.iter().filter(again).map(AsFd::as_fd).collect(),
         sockets: meeting.map(Meeting::directory),
+        store: store.map(Meeting::directory),
         read: servers.as_deref().and_then(Path::parent).map(Path::to_owned).into_iter().collect(),
         tcp,
         ..Allowed::default()

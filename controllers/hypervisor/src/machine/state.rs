@@ -1,8 +1,13 @@
-//! The guest's memory in a file: QEMU sends it as it would send it to another QEMU, and this process writes it down, so QEMU opens no file.
+//! The guest's memory in a file of the directory [`super::Resources::store`]. From QEMU 9 on, QEMU writes and reads it (`mapped-ram`), and the
+//! next QEMU can have the file as memory instead of reading it ([`Stored::map`]). Older ones send the memory as they would send it to another
+//! QEMU, and this process writes it down.
+
+pub mod layout;
+mod mapped;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,9 +15,13 @@ use std::time::Duration;
 use neonvm_types::Bytes;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinHandle;
 
-use super::migration::{MigrationError, MigrationPhase, Settings};
+pub use mapped::{Mapped, Stored};
+
+use super::migration::{MAPPED_RAM, MigrationError, MigrationPhase, Settings};
 use super::{Machine, MachineEvent};
+use crate::installation::Version;
 use crate::patience::scaled;
 
 /// Name of the socket, in the directory of sockets for migrations.
@@ -21,6 +30,8 @@ const SOCKET: &str = "state";
 const CHUNK: usize = 256 << 10;
 /// Bytes in a second that QEMU may send: as many as the disk takes.
 const BANDWIDTH: Bytes = Bytes::gib(1024);
+/// Threads with which QEMU writes a file.
+const CHANNELS: u8 = 2;
 /// Time without a byte after which a transfer has failed.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Time for QEMU to report the end of a transfer.
@@ -40,6 +51,9 @@ pub enum StateError {
     /// The transfer ended in another way than it should.
     #[error("QEMU: the transfer of the memory ended as {0}")]
     Ended(String),
+    /// Another QEMU has written it.
+    #[error("QEMU {wrote} has written the memory, and {reads} would read it")]
+    Version { wrote: Version, reads: Version },
     /// The guest is needed.
     #[error("cancelled")]
     Cancelled,
@@ -51,20 +65,27 @@ impl From<crate::qmp::QmpError> for StateError {
     }
 }
 
-/// Events on, all else off: the guest stands still, so that one pass is enough.
-fn settings() -> Settings {
+/// The guest stands still, so that one pass is enough.
+fn settings(mapped: bool) -> Settings {
+    let capabilities: &[&str] = if mapped { &["events", MAPPED_RAM, "multifd"] } else { &["events"] };
     Settings {
-        capabilities: ["events".to_owned()].into(),
+        capabilities: capabilities.iter().map(|&name| name.to_owned()).collect(),
         bandwidth: BANDWIDTH,
         downtime_limit_ms: 0,
-        channels: 1,
+        channels: CHANNELS,
         compression: neonvm_types::runner_protocol::Compression::None,
     }
 }
 
 impl Machine {
-    /// Writes the memory and the devices of a stopped guest to a new file, which only this user reads; returns its size. Afterwards, and
-    /// after an error, [`Machine::continue_`] lets the guest run on, or [`Machine::quit`] ends QEMU.
+    /// Address by which QEMU writes or reads a file in its store; `None`: it writes to a stream only.
+    fn address(&self, path: &Path) -> Option<String> {
+        let store = self.store.as_ref().filter(|_| self.version >= mapped::SINCE)?;
+        Some(format!("file:{}", store.path_of_qemu(path.file_name()?.to_str()?)))
+    }
+
+    /// Writes the memory and the devices of a stopped guest to a new file of the store, which only this user reads. Afterwards, and after an
+    /// error, [`Machine::continue_`] lets the guest run on, or [`Machine::quit`] ends QEMU.
     ///
     /// # Errors
     /// If QEMU or the file system refuses, and [`StateError::Cancelled`] if `cancelled` came first; there is no file then.
@@ -72,46 +93,46 @@ impl Machine {
         &self,
         path: &Path,
         cancelled: impl Future<Output = ()>,
-    ) -> Result<Bytes, StateError> {
+    ) -> Result<Stored, StateError> {
         let failed = |source| StateError::File { what: "cannot write", path: path.to_owned(), source };
         let _ = std::fs::remove_file(path);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-        let stored = self.store_to(file, path, cancelled).await;
+        let stored = self.store_to(&file, path, cancelled).await;
         if stored.is_err() {
             let _ = std::fs::remove_file(path);
         }
-        stored
+        stored?;
+        let blocks = file.metadata().map_err(failed)?.blocks();
+        Ok(Stored::new(Bytes::new(blocks * 512), self.version))
     }
 
     async fn store_to(
         &self,
-        file: File,
+        file: &File,
         path: &Path,
         cancelled: impl Future<Output = ()>,
-    ) -> Result<Bytes, StateError> {
+    ) -> Result<(), StateError> {
         let failed = |source| StateError::File { what: "cannot write", path: path.to_owned(), source };
-        self.set_migration(&settings()).await?;
-        let socket = self.socket(SOCKET).ok_or(MigrationError::NoMeeting)?;
-        let listener = listen(&socket).map_err(|source| StateError::File {
-            what: "cannot listen on",
-            path: socket.clone(),
-            source,
-        })?;
+        let address = self.address(path);
+        self.set_migration(&settings(address.is_some())).await?;
         let mut events = self.events();
-        let copied = tokio::task::spawn_blocking(move || {
-            let (from, _) = listener.accept()?;
-            copy(from, file)
-        });
-        self.send_stopped(SOCKET).await?;
+        let copied = match address {
+            Some(address) => {
+                self.send_stopped(&address).await?;
+                None
+            }
+            None => Some(self.copied_to(file.try_clone().map_err(failed)?).await?),
+        };
         let ended = async {
             let phase = end_of(&mut events).await;
             if phase != MigrationPhase::Completed {
-                return Err(StateError::Ended(format!("{phase:?}")));
+                return Err(self.ended(phase).await);
             }
+            let Some(copied) = copied else { return Ok(()) };
             let bytes = copied.await.map_err(|error| failed(io::Error::other(error)))?;
-            bytes.map(Bytes::new).map_err(failed)
+            bytes.map(drop).map_err(failed)
         };
-        let stored = tokio::select! {
+        tokio::select! {
             stored = ended => stored,
             () = cancelled => {
                 let mut events = self.events();
@@ -119,35 +140,68 @@ impl Machine {
                 let _ = tokio::time::timeout(scaled(CANCEL), end_of(&mut events)).await;
                 Err(StateError::Cancelled)
             }
-        };
-        let _ = std::fs::remove_file(&socket);
-        stored
+        }
+    }
+
+    /// Begins to send the memory as a stream, which a thread writes down.
+    async fn copied_to(&self, file: File) -> Result<JoinHandle<io::Result<u64>>, StateError> {
+        let socket = self.socket(SOCKET).ok_or(MigrationError::NoMeeting)?;
+        let listener = listen(&socket).map_err(|source| StateError::File {
+            what: "cannot listen on",
+            path: socket.clone(),
+            source,
+        })?;
+        let copied = tokio::task::spawn_blocking(move || {
+            let (from, _) = listener.accept()?;
+            let _ = std::fs::remove_file(&socket);
+            copy(from, file)
+        });
+        self.send_stopped(&self.address_of_socket(SOCKET)?).await?;
+        Ok(copied)
     }
 
     /// Gives a machine that was started for it ([`crate::plan::MachinePlan::incoming`]) the memory and the devices that a file has. Its guest
     /// stands still until [`Machine::continue_`].
     ///
     /// # Errors
-    /// If the file cannot be read, or QEMU does not take what it has: the machine is of no use then.
-    pub async fn load_memory(&self, path: &Path) -> Result<(), StateError> {
+    /// If another version of QEMU has written the file, it cannot be read, or QEMU does not take what it has: the machine is of no use then.
+    pub async fn load_memory(&self, path: &Path, stored: &Stored) -> Result<(), StateError> {
+        stored.is_for(self.version)?;
         let failed = |source| StateError::File { what: "cannot read", path: path.to_owned(), source };
-        let file = File::open(path).map_err(failed)?;
-        self.set_migration(&settings()).await?;
-        let socket = self.socket(SOCKET).ok_or(MigrationError::NoMeeting)?;
+        let address = self.address(path);
+        self.set_migration(&settings(address.is_some())).await?;
         let mut events = self.events();
-        self.receive_memory(SOCKET).await?;
-        let copied = tokio::task::spawn_blocking(move || {
-            let to = UnixStream::connect(&socket)?;
-            to.set_write_timeout(Some(scaled(SILENCE)))?;
-            copy(file, to)
-        });
+        let copied = match address {
+            Some(address) => {
+                self.receive_from(&address).await?;
+                None
+            }
+            None => {
+                let (file, socket) = (
+                    File::open(path).map_err(failed)?,
+                    self.socket(SOCKET).ok_or(MigrationError::NoMeeting)?,
+                );
+                self.receive_memory(SOCKET).await?;
+                Some(tokio::task::spawn_blocking(move || {
+                    let to = UnixStream::connect(&socket)?;
+                    to.set_write_timeout(Some(scaled(SILENCE)))?;
+                    copy(file, to)
+                }))
+            }
+        };
         // QEMU has its own word for a file that does not fit, which is better than that of the socket.
         let phase = end_of(&mut events).await;
-        let copied = copied.await.map_err(|error| failed(io::Error::other(error)))?;
-        if phase != MigrationPhase::Completed {
-            return Err(StateError::Ended(format!("{phase:?}")));
+        if let Some(copied) = copied {
+            copied.await.map_err(|error| failed(io::Error::other(error)))?.map_err(failed)?;
         }
-        copied.map(drop).map_err(failed)
+        if phase == MigrationPhase::Completed { Ok(()) } else { Err(self.ended(phase).await) }
+    }
+
+    /// A transfer that has ended in another way than it should, with QEMU's reason if it gives one.
+    async fn ended(&self, phase: MigrationPhase) -> StateError {
+        let reason = self.migration().await.map(|info| info.error).unwrap_or_default();
+        let colon = if reason.is_empty() { "" } else { ": " };
+        StateError::Ended(format!("{phase:?}{colon}{reason}"))
     }
 }
 

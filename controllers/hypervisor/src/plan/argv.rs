@@ -8,7 +8,7 @@ use crate::accelerator::Accelerator;
 
 use super::{
     Architecture, Backend, CpuMode, Descriptors, DiskDescriptors, Firmware, InterfacePlan, MEMORY_BLOCK,
-    MachinePlan, PlanError, Protocol, TapDescriptors, block, processors,
+    MachinePlan, MemoryFile, PlanError, Protocol, TapDescriptors, block, processors,
 };
 
 /// QEMU's arguments after the name of the program.
@@ -19,7 +19,7 @@ pub fn arguments(plan: &MachinePlan, descriptors: &Descriptors) -> Result<Vec<St
     plan.check()?;
     let mut out = Vec::new();
     process(plan, &mut out);
-    computer(plan, &mut out);
+    computer(plan, descriptors.memory.as_ref(), &mut out);
     ports(descriptors, &mut out);
     for (index, disk) in plan.disks.iter().enumerate() {
         let files: DiskDescriptors =
@@ -56,15 +56,16 @@ fn process(plan: &MachinePlan, out: &mut Vec<String>) {
 }
 
 /// Board, processors, memory, devices that are always there.
-fn computer(plan: &MachinePlan, out: &mut Vec<String>) {
+fn computer(plan: &MachinePlan, file: Option<&MemoryFile>, out: &mut Vec<String>) {
     let kind = device::value(&plan.machine_type);
     let board = match plan.architecture {
         Architecture::Amd64 => format!("{kind},vmport=off"),
         Architecture::Arm64 => format!("{kind},gic-version=max"),
     };
-    let board = match base_memory(plan) {
-        Some(id) => format!("{board},memory-backend={id}"),
-        None => board,
+    let board = if is_first(plan) || file.is_some() {
+        format!("{board},memory-backend={}", base_memory_name(plan.architecture))
+    } else {
+        board
     };
     push(out, ["-machine", &board]);
     push(out, ["-accel", plan.accelerator.option(), "-cpu", &cpu(plan)]);
@@ -79,7 +80,7 @@ fn computer(plan: &MachinePlan, out: &mut Vec<String>) {
         CpuMode::Qmp => plan.cpu.boot,
     };
     push(out, ["-smp", &format!("cpus={present},maxcpus={max},sockets=1,cores={max},threads=1")]);
-    memory(plan, out);
+    memory(plan, file, out);
     let random = device::slot(RANDOM_SLOT);
     push(out, ["-object", "rng-random,id=rng0,filename=/dev/urandom"]);
     push(out, ["-device", &format!("virtio-rng-pci,id=random,rng=rng0,{random}")]);
@@ -108,31 +109,52 @@ pub(crate) fn cpu_option(name: &str, accelerator: Accelerator, architecture: Arc
     }
 }
 
-/// Name of the memory that is always there, if it has to be made before the device. When QEMU 10.0 collects the writes of an emulated
-/// guest, it resets translations from the start of the first memory on (`cpu_physical_memory_sync_dirty_bitmap`,
-/// `tlb_reset_dirty_range_all`), and aborts if that is smaller than another one: the larger one comes first.
-fn base_memory(plan: &MachinePlan) -> Option<&'static str> {
-    let device = plan.memory.device();
-    let comes_first =
-        device != Bytes::ZERO && device < plan.memory.min && plan.accelerator == Accelerator::Tcg;
-    comes_first.then_some(match plan.architecture {
+/// QEMU's name of the memory that is always there.
+pub(crate) const fn base_memory_name(architecture: Architecture) -> &'static str {
+    match architecture {
         Architecture::Amd64 => "pc.ram",
         Architecture::Arm64 => "mach-virt.ram",
-    })
+    }
 }
 
-fn memory(plan: &MachinePlan, out: &mut Vec<String>) {
+/// Whether the memory that is always there has to be made before the device. When QEMU 10.0 collects the writes of an emulated
+/// guest, it resets translations from the start of the first memory on (`cpu_physical_memory_sync_dirty_bitmap`,
+/// `tlb_reset_dirty_range_all`), and aborts if that is smaller than another one: the larger one comes first.
+fn is_first(plan: &MachinePlan) -> bool {
+    let device = plan.memory.device();
+    device != Bytes::ZERO && device < plan.memory.min && plan.accelerator == Accelerator::Tcg
+}
+
+fn memory(plan: &MachinePlan, file: Option<&MemoryFile>, out: &mut Vec<String>) {
     let memory = plan.memory;
     let device = memory.device();
-    if device == Bytes::ZERO {
-        return push(out, ["-m", &format!("size={}b", memory.min.get())]);
+    let more = match device {
+        Bytes::ZERO => String::new(),
+        device => format!(",slots=1,maxmem={}b", memory.min.saturating_add(device).get()),
+    };
+    push(out, ["-m", &format!("size={}b{more}", memory.min.get())]);
+    let base = format!("id={},size={}b", base_memory_name(plan.architecture), memory.min.get());
+    let base = match file {
+        Some(MemoryFile { path, offset }) => Some(format!(
+            "memory-backend-file,{base},mem-path={path},offset={offset},share=off,readonly=on,rom=off"
+        )),
+        None => is_first(plan).then(|| format!("memory-backend-ram,{base}")),
+    };
+    let (before, after) = if is_first(plan) { (base, None) } else { (None, base) };
+    if let Some(base) = before {
+        push(out, ["-object", &base]);
     }
-    let size =
-        format!("size={}b,slots=1,maxmem={}b", memory.min.get(), memory.min.saturating_add(device).get());
-    push(out, ["-m", &size]);
-    if let Some(id) = base_memory(plan) {
-        push(out, ["-object", &format!("memory-backend-ram,id={id},size={}b", memory.min.get())]);
+    if device != Bytes::ZERO {
+        memory_device(plan, device, out);
     }
+    if let Some(base) = after {
+        push(out, ["-object", &base]);
+    }
+}
+
+/// The device that adds and takes memory.
+fn memory_device(plan: &MachinePlan, device: Bytes, out: &mut Vec<String>) {
+    let memory = plan.memory;
     let object = format!("memory-backend-ram,id=vmem0,size={}b,reserve=off", device.get());
     let requested = memory.start.saturating_sub(memory.min).get();
     let address = device::slot(MEMORY_SLOT);

@@ -68,7 +68,7 @@ CPU 80000021.0 00000000 00000000 00000000 00000000
 ";
 
 /// Another QEMU than the host's, of another version.
-fn other_qemu() -> Need<PathBuf> {
+pub(crate) fn other_qemu() -> Need<PathBuf> {
     match std::env::var_os("NEONVM_TEST_OTHER_QEMU") {
         Some(program) => Ok(program.into()),
         None => Err(Missing::unavailable("NEONVM_TEST_OTHER_QEMU names no second QEMU")),

@@ -151,6 +151,7 @@ async fn a_qemu_that_a_guest_has_taken_over_finds_nothing_of_its_users() {
     });
     let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (secret, meeting) = (other.path().join("tls.key"), other.path().join("migration"));
+    let store = other.path().join("suspended");
     std::fs::write(&secret, "KEY").unwrap();
     let own = std::process::id();
     // Root's right to measure (CAP_PERFMON) opens this one in any domain on new kernels; a runner has no such right.
@@ -160,6 +161,7 @@ async fn a_qemu_that_a_guest_has_taken_over_finds_nothing_of_its_users() {
         format!("ls {}", other.path().display()),
         format!("echo x > {}", other.path().join("new").display()),
         format!("echo x > {}", meeting.join("file").display()),
+        format!("echo x > {}", store.join("file").display()),
         format!("head -c 1 /proc/{own}/mem"),
         format!("ls /proc/{own}/fd/0"),
         "cat /etc/shadow".to_owned(),
@@ -167,7 +169,7 @@ async fn a_qemu_that_a_guest_has_taken_over_finds_nothing_of_its_users() {
     for attempt in attempts.into_iter().chain(environ) {
         let text = format!("{{ {attempt}; }} >/dev/null 2>/dev/null && echo REACHED >&2; echo tried >&2");
         let mut resources = script(&directory, &text);
-        resources.meeting = Some(meeting.clone());
+        (resources.meeting, resources.store) = (Some(meeting.clone()), Some(store.clone()));
         let error = Machine::start(lab.plan("wait"), resources).await.unwrap_err();
         assert_eq!(error.stderr(), ["tried"], "{attempt}");
     }

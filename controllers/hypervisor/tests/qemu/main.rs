@@ -17,4 +17,5 @@ mod life;
 mod memory;
 mod migration;
 mod safety;
+mod stored;
 mod walker;

@@ -150,7 +150,7 @@ impl Side {
     }
 }
 
-fn plan_of_walker(directory: &tempfile::TempDir, walk: Walk) -> Need<MachinePlan> {
+pub(crate) fn plan_of_walker(directory: &tempfile::TempDir, walk: Walk) -> Need<MachinePlan> {
     let lab = lab()?;
     let kernel = walker::write(directory.path(), walk);
     let firmware = neonvm_hypervisor::machine::firmware(&kernel, Architecture::Amd64).unwrap();

@@ -41,7 +41,7 @@ pub(super) fn bed(
 ) -> Result<Option<Arc<Bed>>, Error> {
     let address = |ip: &String| ip.parse::<Ipv4Addr>().ok();
     let overlay = pod.config.extra_net.as_ref().and_then(|net| address(&net.ip));
-    let bed = Bed::new(plan, resources, overlay, pod.image(suspend::FILE));
+    let bed = Bed::new(plan, resources, overlay);
     bed.map(|bed| bed.map(Arc::new)).map_err(|error| Error::Task(format!("tap devices: {error}")))
 }
 

@@ -93,6 +93,7 @@ fn descriptors(plan: &MachinePlan) -> Descriptors {
             TapDescriptors { queues: vec![20], vhosts: vec![] },
             TapDescriptors { queues: vec![21, 22], vhosts: vec![23, 24] },
         ],
+        memory: None,
     }
 }
 
@@ -380,4 +381,24 @@ proptest! {
         }
         prop_assert_eq!(devices.len(), 4 + disks + interfaces);
     }
+}
+
+/// The name is that which the memory had when it was stored, and the order of memories as well.
+#[test]
+fn memory_can_be_a_file() {
+    let objects = |min: u32, max: u32| {
+        let memory =
+            MemoryPlan { min: Bytes::mib(min), start: Bytes::mib(min), max: Bytes::mib(max), exact: false };
+        let plan = MachinePlan { memory, ..small() };
+        let file = MemoryFile { path: "/proc/self/fd/9/woken".into(), offset: 2 << 20 };
+        let words = arguments(&plan, &Descriptors { memory: Some(file), ..descriptors(&plan) }).unwrap();
+        assert!(words.contains(&"pc-q35-7.2,vmport=off,memory-backend=pc.ram".to_owned()));
+        words.into_iter().filter(|word| word.starts_with("memory-backend")).collect::<Vec<_>>()
+    };
+    let file = "memory-backend-file,id=pc.ram,size=2147483648b,mem-path=/proc/self/fd/9/woken,offset=2097152,\
+                share=off,readonly=on,rom=off";
+    assert_eq!(objects(2048, 2048), [file]);
+    let device = |bytes: u64| format!("memory-backend-ram,id=vmem0,size={bytes}b,reserve=off");
+    assert_eq!(objects(2048, 3072), [file.to_owned(), device(1 << 30)]);
+    assert_eq!(objects(2048, 4096), [device(2 << 30), file.to_owned()]);
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use kube::api::ListParams;
 use neonvm_api::VirtualMachine;
+use neonvm_api::virtual_machine::Phase;
 use neonvm_types::{Bytes, MilliCpu};
 use serde_json::{Value, json};
 
@@ -136,7 +137,9 @@ impl Usage {
     /// From the object; no usage is known yet.
     fn from_machine(machine: &VirtualMachine) -> (Key, Self) {
         let status = machine.status.as_ref();
-        let alive = status.and_then(|status| status.phase).is_some_and(|phase| phase.is_alive());
+        let phase = status.and_then(|status| status.phase);
+        let suspended = phase == Some(Phase::Suspended);
+        let alive = !suspended && phase.is_some_and(|phase| phase.is_alive());
         let (cpu, memory) = observed(machine);
         let usage = Self {
             node: status.map(|status| status.node.clone()).unwrap_or_default(),
@@ -144,6 +147,7 @@ impl Usage {
             pod: status.filter(|_| alive).map(|status| status.pod_name.clone()).unwrap_or_default(),
             cpu,
             memory,
+            trouble: suspended.then(|| "suspended".to_owned()),
             ..Self::default()
         };
         (Key::new(machine.metadata.namespace.clone().unwrap_or_default(), name_of(machine)), usage)
@@ -283,10 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_has_ended_is_not_asked() {
+    fn a_machine_that_has_ended_or_is_suspended_is_not_read() {
         let mut machine = machine();
-        machine.status.as_mut().unwrap().phase = Some(neonvm_api::virtual_machine::Phase::Failed);
-        assert_eq!(Usage::from_machine(&machine).1.pod, "");
+        for (phase, note) in [(Phase::Failed, None), (Phase::Suspended, Some("suspended"))] {
+            machine.status.as_mut().unwrap().phase = Some(phase);
+            let usage = Usage::from_machine(&machine).1;
+            assert_eq!((usage.pod.as_str(), usage.trouble.as_deref()), ("", note));
+        }
     }
 
     #[test]

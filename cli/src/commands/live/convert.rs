@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Event as CoreEvent, Node};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use neonvm_api::names::label;
+use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_types::agent_inspect::VmInspect;
 use neonvm_types::scheduler_inspect::{Inspect, NodeView};
@@ -69,7 +70,9 @@ pub(super) fn vm(vm: &VirtualMachine) -> (Key, VmFacts) {
         node: text(&status.node),
         pod: text(&status.pod_name),
         phase,
-        running: status.phase.is_some_and(|phase| phase.is_alive()) && !status.pod_name.is_empty(),
+        // A suspended one has no counters, and its phase is all that there is to it.
+        running: status.phase.is_some_and(|phase| phase.is_alive() && phase != Phase::Suspended)
+            && !status.pod_name.is_empty(),
         scaled: labels.and_then(|all| all.get(label::SCALING_ENABLED)).is_some_and(|value| value == "true"),
         size: Resources::new(cpu, memory),
         requested: size(guest.cpus.r#use, guest.memory_slots.r#use),

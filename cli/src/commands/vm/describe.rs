@@ -210,6 +210,7 @@ fn phase_since(machine: &VirtualMachine) -> Option<Timestamp> {
         // The migration has its times, see neonctl migration describe.
         "PreMigrating" | "Migrating" => return None,
         "Pausing" | "Paused" | "Resuming" => "Paused",
+        "Suspending" | "Suspended" => "Suspended",
         "Scaling" => "Scaled",
         _ if table::failing(machine).is_some() => "Degraded",
         _ => "Available",
@@ -302,6 +303,7 @@ mod tests {
                 of_second("Available", "True", "Ready", 1),
                 of_second("Scaled", "False", "Scaling", 2),
                 of_second("Paused", "True", "Paused", 3),
+                of_second("Suspended", "True", "Idle", 6),
                 of_second("Degraded", if degraded.is_empty() { "False" } else { "True" }, degraded, 4),
             ];
             let machine: VirtualMachine =
@@ -318,6 +320,7 @@ mod tests {
         assert_eq!(since("Running", "Running", "MemoryNotTaken", plain()), Some(1));
         assert_eq!(since("Scaling", "Running", "", plain()), Some(2));
         assert_eq!(since("Running", "Paused", "", plain()), Some(3));
+        assert_eq!(since("Suspended", "Running", "", plain()), Some(6));
         assert_eq!(since("PreMigrating", "Running", "", plain()), None);
         let going = json!({ "name": "pg", "deletionTimestamp": "2026-01-01T00:00:05Z" });
         assert_eq!(since("Running", "Running", "", going), Some(5));

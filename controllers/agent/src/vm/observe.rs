@@ -79,8 +79,17 @@ pub(crate) fn observe(shared: &Shared, vm: &VirtualMachine) -> Option<Vm> {
     let denied = denied.filter(|one| one.status == "False" && one.reason.starts_with("Resize"));
     let denied = denied.map(|one| one.message.clone());
     let migrating = status.is_some_and(VirtualMachineStatus::size_is_held);
-    let paused = is_paused(vm);
-    Some(Vm { info, observed, hold, forced, denied, migrating, paused, generation: vm.metadata.generation })
+    let (paused, suspended) = (is_paused(vm), suspended(vm));
+    let generation = vm.metadata.generation;
+    Some(Vm { info, observed, hold, forced, denied, migrating, paused, suspended, generation })
+}
+
+/// Since when a VM is suspended, and what wakes it.
+fn suspended(vm: &VirtualMachine) -> Option<String> {
+    let mut conditions = vm.status.as_ref()?.conditions.iter();
+    let found = conditions.find(|one| one.type_ == "Suspended" && one.status == "True")?;
+    let wakes = if vm.spec.wakes_on_network() { "network" } else { "commands" };
+    Some(format!("since {}, wakes on {wakes}", found.last_transition_time.0))
 }
 
 /// Whether the guest stands still by the status, or is to by the spec.

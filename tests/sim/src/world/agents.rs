@@ -85,6 +85,7 @@ impl World {
             denied: None,
             migrating: seen.moving,
             paused: false,
+            suspended: None,
             generation: Some(seen.generation),
         })
     }

@@ -153,6 +153,9 @@ impl State {
 
     /// What keeps the VM at its size although no component fails.
     pub(super) fn limit(&self, now: Duration, desired: &Desired) -> Option<String> {
+        if let Some(words) = &self.vm.suspended {
+            return Some(format!("the VM is suspended {words}: the size stays"));
+        }
         if self.vm.paused {
             return Some("the VM is paused: the size stays until it is resumed".to_owned());
         }
@@ -177,6 +180,9 @@ impl State {
 
     /// The current activity, in words.
     pub(super) fn activity(&self, now: Duration, desired: &Desired) -> String {
+        if let Some(words) = &self.vm.suspended {
+            return format!("suspended {words}");
+        }
         if self.vm.paused {
             return "paused".to_owned();
         }

@@ -23,6 +23,8 @@ pub struct Vm {
     pub migrating: bool,
     /// Whether the guest's CPUs stand still on request, or are to: nothing is expected of the guest, and its size stays.
     pub paused: bool,
+    /// Since when its memory is in a file, and what wakes it, in words; `None` if it is not.
+    pub suspended: Option<String>,
     /// `metadata.generation`: an observation older than the agent's own last patch is ignored. `None` if
     /// unknown.
     pub generation: Option<i64>,
@@ -40,6 +42,7 @@ impl Vm {
             denied: None,
             migrating: false,
             paused: false,
+            suspended: None,
             generation: None,
         }
     }

@@ -32,6 +32,10 @@ fn the_size_of_a_paused_vm_stays_and_is_reported() {
     let view = p.state.view(p.now);
     assert_eq!((view.state.as_str(), view.stuck, view.approved), ("paused", None, None));
     assert_eq!(view.limit.as_deref(), Some("the VM is paused: the size stays until it is resumed"));
+    // One whose memory is in a file.
+    let suspended = Some("since 12:00, wakes on network".to_owned());
+    p.event(Event::Vm(Vm { suspended, ..p.vm.clone() }));
+    assert_eq!(p.state.view(p.now).state, "suspended since 12:00, wakes on network");
     // A size that another client requests is not taken back, and reserved.
     p.vm.info.set_using(cu(3)).unwrap();
     p.see();

@@ -13,7 +13,7 @@ use crate::outcome::NoteReason;
 pub(super) fn finish(pass: &mut Pass<'_>, exit: &Exit, pod: &str) {
     let good = exit.is_success();
     let reason = exit.reason.as_str();
-    let lost = suspend::forget(pass);
+    let lost = suspend::forget(pass, exit.reason);
     crash_loop::record(&mut pass.status, exit.reason, pass.now, pass.vm.metadata.generation, pass.settings);
     pass.status.phase = Some(if good { Phase::Succeeded } else { Phase::Failed });
     pass.status.last_exit = Some(LastExit {
@@ -30,7 +30,7 @@ pub(super) fn finish(pass: &mut Pass<'_>, exit: &Exit, pod: &str) {
     pass.status.workload = None;
     size::forget(pass);
     pause::forget(pass);
-    let message = format!("{reason}: {}", exit.message);
+    let message = format!("{reason}: {}{lost}", exit.message);
     if good {
         pass.note(NoteReason::Succeeded, message.clone());
         pass.set(AVAILABLE, &Finding::no("Stopped", message));

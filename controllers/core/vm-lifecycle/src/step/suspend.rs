@@ -3,7 +3,7 @@
 
 use neonvm_api::virtual_machine::{Phase, PowerState};
 use neonvm_types::runner_protocol::{
-    RunnerState, RunnerStatus, SuspendRequest, SuspendState, SuspendStatus, WokenBy,
+    ExitReason, RunnerState, RunnerStatus, SuspendRequest, SuspendState, SuspendStatus, WokenBy,
 };
 
 use super::Pass;
@@ -149,8 +149,9 @@ fn show(pass: &mut Pass<'_>, seen: &SuspendStatus, is_up: bool) {
 }
 
 /// A VM that has ended is not suspended. Returns what to add to the reason of its end.
-pub(super) fn forget(pass: &mut Pass<'_>) -> &'static str {
-    let was = pass.before.power_state == Some(PowerState::Suspended);
+pub(super) fn forget(pass: &mut Pass<'_>, reason: ExitReason) -> &'static str {
+    // One that has shut down was woken for that.
+    let was = pass.before.power_state == Some(PowerState::Suspended) && reason != ExitReason::Stopped;
     pass.status.power_state = pass.status.power_state.filter(|state| *state != PowerState::Suspended);
     condition::remove(&mut pass.status, SUSPENDED);
     if was { "; it was suspended, and its stored memory is lost" } else { "" }

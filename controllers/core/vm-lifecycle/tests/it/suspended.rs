@@ -179,11 +179,17 @@ fn a_vm_that_is_migrated_is_awake() {
 fn the_end_of_a_suspended_vm_states_that_its_memory_is_lost() {
     let mut vm = with(Some(PowerState::Suspended));
     pass(&mut vm, reports(asleep(false)));
-    let gone = ended(pod(&vm, "db-old"), ExitReason::RunnerKilled);
-    let outcome = step(at(NOW), &vm, &observed(Some(gone), RunnerView::Unknown), &settings());
-    let last = outcome.status.last_exit.as_ref().unwrap();
-    assert!(last.message.ends_with("it was suspended, and its stored memory is lost"), "{}", last.message);
-    assert_eq!((outcome.status.power_state, find(&outcome.status, SUSPENDED)), (None, None));
+    let killed = || Some(ended(pod(&vm, "db-old"), ExitReason::RunnerKilled));
+    let stopped = Some(ended(pod(&vm, "db-old"), ExitReason::Stopped));
+    // Its pod has ended, or is gone with its node; one that has shut down was woken for that.
+    for (pod, lost) in [(killed(), true), (None, true), (stopped, false)] {
+        let outcome = step(at(NOW), &vm, &observed(pod, RunnerView::Unknown), &settings());
+        let words = "it was suspended, and its stored memory is lost";
+        let last = outcome.status.last_exit.as_ref().unwrap();
+        assert_eq!(last.message.ends_with(words), lost, "{}", last.message);
+        assert_eq!(events(&outcome).iter().any(|event| event.ends_with(words)), lost, "{:?}", outcome.events);
+        assert_eq!((outcome.status.power_state, find(&outcome.status, SUSPENDED)), (None, None));
+    }
 }
 
 #[test]

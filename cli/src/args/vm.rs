@@ -11,7 +11,8 @@ mod snapshot;
 pub use super::migration::Migrate;
 pub use build::Build;
 pub use disk::{
-    Add as DiskAdd, Command as DiskCommand, Grow as DiskGrow, List as DiskList, Remove as DiskRemove,
+    Add as DiskAdd, Command as DiskCommand, Grow as DiskGrow, Limit as DiskLimit, List as DiskList,
+    Remove as DiskRemove,
 };
 pub use freeze::{Freeze, Thaw};
 pub use life::{Create, Delete, Scale, Wait};

@@ -17,7 +17,7 @@ use crate::args::top::{Command, Top, Vms};
 use crate::commands::live::counters::{Target, read};
 use crate::commands::resource::{NONE, NamespaceClient, name_of, or_none};
 use crate::commands::vm::size::{cores, in_units};
-use crate::commands::vm::table::observed;
+use crate::commands::vm::table::{limited, observed};
 use crate::connect::block_on;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
@@ -88,6 +88,9 @@ fn report(client: &NamespaceClient, usages: &[(Key, Usage)], all: bool) -> Repor
         if let Some(trouble) = &usage.trouble {
             report = report.note(format!("{}: no statistics: {trouble}", key.name));
         }
+        if !usage.limited.is_empty() {
+            report = report.note(format!("{}: {}", key.name, usage.limited));
+        }
     }
     match (usages.is_empty(), all) {
         (false, _) => report,
@@ -131,6 +134,8 @@ struct Usage {
     load: Load,
     /// Why there are no numbers.
     trouble: Option<String>,
+    /// Which limits of its disks bind; empty: none.
+    limited: String,
 }
 
 impl Usage {
@@ -148,6 +153,7 @@ impl Usage {
             cpu,
             memory,
             trouble: suspended.then(|| "suspended".to_owned()),
+            limited: limited(machine).to_owned(),
             ..Self::default()
         };
         (Key::new(machine.metadata.namespace.clone().unwrap_or_default(), name_of(machine)), usage)
@@ -215,6 +221,7 @@ impl Usage {
                 "throttledPercent": percent(self.load.throttled) },
             "memory": { "usedBytes": self.load.memory, "allocatedBytes": self.memory.get(),
                 "usedPercent": percent(self.memory_share()) },
+            "diskLimited": Some(&self.limited).filter(|text| !text.is_empty()),
             "error": self.trouble }),
         )
     }

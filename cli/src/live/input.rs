@@ -39,6 +39,8 @@ pub(crate) struct VmFacts {
     pub(crate) requested: Resources,
     pub(crate) min: Resources,
     pub(crate) max: Resources,
+    /// Which limits of its disks bind; empty: none.
+    pub(crate) limited: String,
 }
 
 /// A migration, from its object.

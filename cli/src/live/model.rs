@@ -95,6 +95,10 @@ impl Vm {
         if !self.facts.running {
             return self.facts.phase.clone();
         }
+        let stuck = self.why.as_ref().and_then(|why| why.stuck.as_ref());
+        if stuck.is_none() && !self.facts.limited.is_empty() {
+            return self.facts.limited.clone();
+        }
         let Some(why) = &self.why else {
             return if self.facts.scaled { String::new() } else { "fixed size".to_owned() };
         };

@@ -51,6 +51,8 @@ const COMMANDS: &[&str] = &[
     "+ vm disk list pg",
     "vm disk grow pg HOSTILE 20Gi --no-wait",
     "vm disk grow pg data HOSTILE",
+    "vm disk limit pg HOSTILE --iops 100 --no-wait",
+    "vm disk limit pg data --bandwidth HOSTILE",
     "vm cp HOSTILE HOSTILE",
     "vm ssh-config HOSTILE",
     "! vm migrate pg --no-wait",

@@ -105,6 +105,57 @@ async fn a_disk_grows_and_is_listed() {
     );
 }
 
+/// Limits are at once in force, as the spec has them.
+async fn limit_all(client: Client) {
+    let Some(vm) = get(&client, VM).await else { return };
+    let status = json!({"status": {"phase": "Running", "podName": "p", "diskLimits": vm["spec"].get("diskLimits"),
+        "conditions": [{"type": "DiskLimited", "status": "True", "reason": "LimitBinds", "message": "disk data is held to its limit",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    patch(&client, &format!("{VM}/status"), &status).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_is_limited_while_the_vm_runs() {
+    let server = ApiServer::with_our_kinds().await;
+    vm_with_disks(&server, "grows").await;
+    let _simulated = Simulated::start(&server.client, limit_all);
+    let config = server.kubeconfig();
+    let limit =
+        async |arguments: &[&str]| run(&config, &[&["vm", "disk", "limit", "pg"], arguments].concat()).await;
+    let (code, out, error) =
+        limit(&["data", "--iops", "500", "--bandwidth", "50Mi", "--timeout", "60s"]).await;
+    assert_eq!(code, 0, "{error}");
+    assert!(out.starts_with("virtualmachine/pg disk data: limit of 500 IOPS, 50Mi/s in force ("), "{out}");
+    let burst = ["/", "--iops", "100", "--burst-iops", "900", "--burst-seconds", "30"];
+    assert_eq!(limit(&burst).await.0, 0);
+    let limits = async || get(&server.client, VM).await.unwrap()["spec"]["diskLimits"].clone();
+    let root = json!({"disk": "rootdisk", "iops": 100, "burst": {"iops": 900, "seconds": 30}});
+    assert_eq!(limits().await, json!([{"disk": "data", "iops": 500, "bandwidth": "50Mi"}, root]));
+    let (_, table, _) = run(&config, &["vm", "disk", "list", "pg"]).await;
+    assert!(table.contains("LIMITS") && table.contains("500 IOPS, 50Mi/s"), "{table}");
+    let (_, text, _) = run(&config, &["vm", "describe", "pg"]).await;
+    assert!(
+        text.contains("; limited to 500 IOPS, 50Mi/s") && text.contains("Root          limited to 100 IOPS"),
+        "{text}"
+    );
+    let (_, _, notes) = run(&config, &["top", "vms"]).await;
+    assert!(notes.contains("pg: disk data is held to its limit"), "{notes}");
+
+    for (arguments, code, part) in [
+        (&["dat", "--iops", "50"][..], 3, "did you mean \"data\"?"),
+        (&["data"], 2, "--iops"),
+        (&["data", "--none", "--iops", "50"], 2, "--none"),
+        (&["data", "--bandwidth", "50Mi", "--burst-iops", "50"], 2, "--iops"),
+        (&["data", "--iops", "5"], 2, "between 10 and 10000000"),
+        (&["data", "--iops", "50", "--burst-iops", "50"], 2, "must be above"),
+    ] {
+        let (found, _, error) = limit(arguments).await;
+        assert!(found == code && error.contains(part), "{arguments:?}: {found} {error}");
+    }
+    assert_eq!(limit(&["data", "--none"]).await.0, 0);
+    assert_eq!(limits().await, json!([root]));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_grow_is_refused_with_the_reason() {
     let server = ApiServer::with_our_kinds().await;

@@ -46,6 +46,7 @@ pub fn changed(vm: &VirtualMachine) -> Result<Option<VirtualMachine>, FieldError
     }
     let mut next: VirtualMachine = neonvm_types::objects::from_value(object).map_err(unreadable)?;
     fit(&mut next.spec);
+    next.spec.drop_stale_limits();
     Ok(Some(next))
 }
 
@@ -80,9 +81,11 @@ pub struct Plan {
 #[must_use]
 pub fn plan(vm: &VirtualMachine, target: &Value) -> Plan {
     let current = serde_json::to_value(&vm.spec).unwrap_or_default();
-    let change =
-        difference(&current, target).and_then(|change| change.as_object().cloned()).unwrap_or_default();
     let has_pod = vm.status.as_ref().is_some_and(|status| !status.pod_name.is_empty());
+    let mut target = target.clone();
+    limits_follow_disks(&vm.spec, &mut target, has_pod);
+    let change =
+        difference(&current, &target).and_then(|change| change.as_object().cloned()).unwrap_or_default();
     let mut plan = if has_pod { split(&change) } else { Plan { now: change, later: Map::new() } };
     let mut spec = current;
     merge(&mut spec, &Value::Object(plan.now.clone()));
@@ -101,6 +104,21 @@ pub fn plan(vm: &VirtualMachine, target: &Value) -> Plan {
     let slots = (before.memory_slots.r#use != after.memory_slots.r#use).then_some(after.memory_slots.r#use);
     replace(&mut plan.now, &["guest", "memorySlots", "use"], slots.map(Value::from));
     plan
+}
+
+/// The limits of a disk go with it: at once, or, while there is a pod, at the next start as [`changed`] has it.
+fn limits_follow_disks(before: &VirtualMachineSpec, target: &mut Value, has_pod: bool) {
+    let Ok(mut after) = serde_json::from_value::<VirtualMachineSpec>(target.clone()) else { return };
+    after.drop_stale_limits();
+    let mut kept = VirtualMachineSpec { disks: after.disks.clone(), ..before.clone() };
+    kept.drop_stale_limits();
+    let waits = has_pod && kept.disk_limits == after.disk_limits;
+    let limits = if waits { &before.disk_limits } else { &after.disk_limits };
+    let limits = serde_json::to_value(limits).ok().filter(|limits| *limits != Value::Array(Vec::new()));
+    if let Some(fields) = target.as_object_mut() {
+        fields.remove("diskLimits");
+        fields.extend(limits.map(|limits| ("diskLimits".to_owned(), limits)));
+    }
 }
 
 /// Sets a value, or removes it.
@@ -285,6 +303,33 @@ mod tests {
             let bounds = |slots: crate::virtual_machine::MemorySlots| (slots.min, slots.max);
             prop_assert_eq!(bounds(next.memory_slots), bounds(wanted.memory_slots));
         }
+    }
+
+    /// The limits of a disk that is removed go with it, without being named; others can change at any time.
+    #[test]
+    fn limits_go_with_their_disk() {
+        let limits = json!([{"disk": "data", "iops": 100}, {"disk": "rootdisk", "iops": 50}]);
+        let mut vm = vm("");
+        vm.metadata.annotations = None;
+        let plain = serde_json::to_value(&vm.spec).unwrap();
+        let mut both = plain.clone();
+        merge(
+            &mut both,
+            &json!({"disks": [{"name": "data", "mountPath": "/data", "emptyDisk": {"size": "1Gi"}}], "diskLimits": limits}),
+        );
+        vm.spec = serde_json::from_value(both.clone()).unwrap();
+        let mut without = both.clone();
+        without["disks"] = json!([]);
+        let rest = json!([{"disk": "rootdisk", "iops": 50}]);
+        assert_eq!(plan(&vm, &without).now["diskLimits"], rest);
+        vm.status = Some(serde_json::from_value(json!({"podName": "a-1"})).unwrap());
+        let on = plan(&vm, &without);
+        assert_eq!((on.now.len(), paths(&on.later)), (0, vec!["disks".to_owned()]), "{on:?}");
+        vm.metadata.annotations = Some([(AT_NEXT_START.into(), Value::Object(on.later).to_string())].into());
+        let next = changed(&vm).unwrap().unwrap();
+        assert_eq!(serde_json::to_value(&next.spec.disk_limits).unwrap(), rest);
+        let unlimited = plan(&vm, &plain);
+        assert_eq!(unlimited.now["diskLimits"], Value::Null);
     }
 
     #[test]

@@ -26,7 +26,7 @@ enum Scalar {
 }
 
 /// Where such values are. `*` stands for every item of a list or every value of a map.
-const VIRTUAL_MACHINE: [(&str, Scalar); 20] = [
+const VIRTUAL_MACHINE: [(&str, Scalar); 22] = [
     ("spec.guest.cpus.min", Scalar::Cpu),
     ("spec.guest.cpus.max", Scalar::Cpu),
     ("spec.guest.cpus.use", Scalar::Cpu),
@@ -37,6 +37,8 @@ const VIRTUAL_MACHINE: [(&str, Scalar); 20] = [
     ("spec.guest.env.*.value", Scalar::Text),
     ("spec.disks.*.emptyDisk.size", Scalar::Quantity),
     ("spec.disks.*.tmpfs.size", Scalar::Quantity),
+    ("spec.diskLimits.*.bandwidth", Scalar::Quantity),
+    ("spec.diskLimits.*.burst.bandwidth", Scalar::Quantity),
     ("spec.overcommit.cpu", Scalar::Quantity),
     ("spec.overcommit.memory", Scalar::Quantity),
     ("spec.podResources.limits.*", Scalar::Quantity),
@@ -66,7 +68,7 @@ enum Empty {
 }
 
 /// Values that are dropped when they are empty.
-const OMITTED: [(&str, &str, Empty); 26] = [
+const OMITTED: [(&str, &str, Empty); 27] = [
     ("VirtualMachine", "spec.nodeSelector", Empty::Object),
     ("VirtualMachine", "spec.tolerations", Empty::List),
     ("VirtualMachine", "spec.schedulerName", Empty::Text),
@@ -76,6 +78,7 @@ const OMITTED: [(&str, &str, Empty); 26] = [
     ("VirtualMachine", "spec.extraInitContainers", Empty::List),
     ("VirtualMachine", "spec.initScript", Empty::Text),
     ("VirtualMachine", "spec.disks", Empty::List),
+    ("VirtualMachine", "spec.diskLimits", Empty::List),
     ("VirtualMachine", "spec.disks.*.emptyDisk.discard", Empty::No),
     ("VirtualMachine", "spec.disks.*.emptyDisk.enableQuotas", Empty::No),
     ("VirtualMachine", "spec.guest.command", Empty::List),

@@ -12,12 +12,14 @@ use serde::{Deserialize, Serialize};
 use crate::{duration::GoDuration, guest_path, schema, schema::rules};
 
 mod disk;
+mod disk_limit;
 mod guest;
 mod status;
 
 pub use disk::{
     ClaimDisk, ClaimMetadata, ClaimRetention, ClaimRetentionPolicy, ClaimTemplate, Disk, EmptyDisk, TmpfsDisk,
 };
+pub use disk_limit::{BANDWIDTH, BURST_SECONDS, DiskLimit, DiskLimitBurst, IOPS};
 pub use guest::{
     Attach, CpuBounds, EnvVar, Guest, GuestSettings, ImagePullPolicy, MemorySlots, Port, PortProtocol,
     RootDisk, SwapInfo,
@@ -158,6 +160,11 @@ pub struct VirtualMachineSpec {
     #[schemars(length(max = 64))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub disks: Vec<Disk>,
+    /// How fast the guest may read and write its disks. May change while the VM runs, which the disks themselves may not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 65))]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["disk"]))]
+    pub disk_limits: Vec<DiskLimit>,
     /// Claims that are made for the VM when they are missing, each for the disk with the template's name. A claim is named
     /// `TEMPLATE-VM`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -446,6 +453,7 @@ impl VirtualMachineSpec {
             extra_init_containers: Vec::new(),
             init_script: String::new(),
             disks: Vec::new(),
+            disk_limits: Vec::new(),
             volume_claim_templates: Vec::new(),
             persistent_volume_claim_retention_policy: None,
             extra_network: None,

@@ -5,6 +5,7 @@ mod event;
 mod exit;
 mod grow;
 mod kernel;
+mod limits;
 mod meeting;
 mod memory;
 mod migration;
@@ -28,6 +29,7 @@ pub use event::{MachineEvent, RunState};
 pub use exit::QemuExit;
 pub use grow::GrowError;
 pub use kernel::firmware;
+pub use limits::DiskWork;
 pub use memory::{MemoryError, MemoryState};
 pub use migration::{
     Abilities, Agreement, JobEnd, MigrationError, MigrationInfo, MigrationPhase, RequestedFeatures, Settings,
@@ -63,6 +65,7 @@ pub struct Machine {
     events: broadcast::Sender<MachineEvent>,
     exit: watch::Receiver<Option<QemuExit>>,
     streams: Mutex<Streams>,
+    limits: limits::Limits,
     supervisor: tokio::task::JoinHandle<()>,
     meeting: Option<meeting::Meeting>,
     store: Option<meeting::Meeting>,

@@ -130,6 +130,7 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         | protocol::MIGRATION_SETTLE_PATH => Method::POST,
         protocol::SIZE_PATH
         | protocol::DISKS_PATH
+        | protocol::LIMITS_PATH
         | protocol::PAUSE_PATH
         | protocol::SUSPEND_PATH
         | protocol::MIGRATION_PATH => Method::PUT,
@@ -150,6 +151,7 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         protocol::STATUS_PATH => status(&shared, request.uri().query()),
         protocol::SIZE_PATH => size(&shared, request).await,
         protocol::DISKS_PATH => migration::call(&shared, request, Command::GrowDisk).await,
+        protocol::LIMITS_PATH => migration::call(&shared, request, Command::LimitDisks).await,
         protocol::PAUSE_PATH => {
             let pause = |request: PauseRequest, answer| Command::Pause(request.paused, answer);
             migration::call(&shared, request, pause).await

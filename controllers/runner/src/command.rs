@@ -1,7 +1,7 @@
 //! Commands of clients, and the runner's answers.
 
 use neonvm_types::runner_protocol::{
-    DiskRequest, MigrationCall, MigrationRequest, MigrationVerdict, SizeRequest, SuspendRequest,
+    DiskRequest, LimitRequest, MigrationCall, MigrationRequest, MigrationVerdict, SizeRequest, SuspendRequest,
 };
 use tokio::sync::oneshot;
 
@@ -23,6 +23,7 @@ pub(crate) enum Command {
     Resize(SizeRequest, Answer),
     /// The volume of a disk is larger.
     GrowDisk(DiskRequest, Answer),
+    LimitDisks(LimitRequest, Answer),
     /// The guest's CPUs are to stand still, or to run.
     Pause(bool, Answer),
     /// The VM is to be suspended, or to run.

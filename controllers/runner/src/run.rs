@@ -2,6 +2,7 @@
 
 mod act;
 mod disks;
+mod limits;
 mod migration;
 mod suspend;
 mod vcpus;
@@ -270,6 +271,7 @@ impl Loop {
         if let Some(problem) = group_problem {
             this.take(Event::QuotaFailed(problem));
         }
+        this.limit_from_start().await;
         match &pod.config.receive {
             Some(receive) => this.receive(options, receive).await?,
             None => this.boot().await?,
@@ -373,6 +375,7 @@ impl Loop {
             Command::PowerOff => self.stop(),
             Command::Resize(size, answer) => drop(answer.send(self.resize(size))),
             Command::GrowDisk(request, answer) => drop(answer.send(self.accept_growth(request))),
+            Command::LimitDisks(request, answer) => drop(answer.send(self.accept_limits(request))),
             Command::Pause(paused, answer) => drop(answer.send(self.pause(paused))),
             Command::Suspend(request, answer) => drop(answer.send(self.suspend(request))),
             Command::Knock => self.take(Event::Knock(WokenBy::Command)),

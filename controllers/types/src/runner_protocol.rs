@@ -4,6 +4,7 @@
 
 mod exit;
 pub mod facts;
+mod limits;
 mod machine;
 mod migration;
 mod status;
@@ -11,6 +12,7 @@ mod suspend;
 mod workload;
 
 pub use exit::{Exit, ExitReason, ProcessExit, TERMINATION_MESSAGE_BYTES};
+pub use limits::{DiskBurst, DiskLimitStatus, DiskLimits, LimitRequest, LimitsByDisk};
 pub use machine::{DEVICES, HostFacts, MachineInfo};
 pub use migration::{
     Compression, MIGRATION_CANCEL_PATH, MIGRATION_NOT_IN_TIME, MIGRATION_PATH, MIGRATION_PORT,
@@ -55,6 +57,8 @@ pub const SUSPEND_PATH: &str = "/v1/suspend";
 pub const WAKE_PATH: &str = "/v1/wake";
 /// Path that takes a [`DiskRequest`] (PUT), and has a [`DiskReport`](crate::guest::DiskReport) (GET).
 pub const DISKS_PATH: &str = "/v1/disks";
+/// Path that takes a [`LimitRequest`] (PUT).
+pub const LIMITS_PATH: &str = "/v1/disks/limits";
 /// Path that takes a [`FreezeRequest`](crate::guest::FreezeRequest) and answers with [`Frozen`](crate::guest::Frozen) (POST).
 pub const FREEZE_PATH: &str = "/v1/freeze";
 /// Path that ends a freeze and answers with [`Thawed`](crate::guest::Thawed) (POST).

@@ -16,8 +16,10 @@ use neonvm_api::VirtualMachine;
 use neonvm_api::names::FINALIZER;
 use neonvm_api::names::annotation::{AT_NEXT_START, COPY_OF, REPLACED_BY};
 use neonvm_core_vm_lifecycle::claims::copy;
-use neonvm_core_vm_lifecycle::{Action, DiskRequested, Failure, FailureReason, SizeUnanswered, owned_pod};
-use neonvm_types::runner_protocol::{DiskRequest, SizeRequest};
+use neonvm_core_vm_lifecycle::{
+    Action, DiskRequested, Failure, FailureReason, LimitsRequested, SizeUnanswered, owned_pod,
+};
+use neonvm_types::runner_protocol::{DiskRequest, LimitsByDisk, SizeRequest};
 use serde_json::{Value, json};
 
 use crate::cache::Key;
@@ -95,6 +97,10 @@ impl Reconciler {
                 self.grow_disk(key, pod_of(vm), request).await;
                 Ok(())
             }
+            Action::LimitDisks(limits) => {
+                self.limit_disks(key, pod_of(vm), limits).await;
+                Ok(())
+            }
             Action::SetPaused(paused) => {
                 let asked = self.state.links.set_paused(key, pod_of(vm), *paused).await;
                 asked.map_err(|message| Failed::new(FailureReason::PauseFailed, message))
@@ -145,6 +151,18 @@ impl Reconciler {
             Err(error) => {
                 tracing::warn!(vm = %key, disk = request.disk, %error, "the disk does not grow yet");
             }
+        }
+    }
+
+    /// Requests from a runner that disks have these limits; as [`Self::grow_disk`], a refusal is no failure of the VM.
+    async fn limit_disks(&self, key: &Key, pod: &str, limits: &LimitsByDisk) {
+        self.key_states.with(key, |state| {
+            let (pod, limits) = (pod.to_owned(), limits.clone());
+            state.limits_requested = Some(LimitsRequested { pod, limits, at: now() });
+        });
+        match self.state.links.limit_disks(key, pod, limits).await {
+            Ok(()) => tracing::info!(vm = %key, disks = limits.len(), "disks are to have other limits"),
+            Err(error) => tracing::warn!(vm = %key, %error, "disks do not have their limits yet"),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use neonvm_core_vm_lifecycle::growth::Spell;
-use neonvm_core_vm_lifecycle::{DiskRequested, Failure, ResizeRefused, SizeUnanswered};
+use neonvm_core_vm_lifecycle::{DiskRequested, Failure, LimitsRequested, ResizeRefused, SizeUnanswered};
 use neonvm_types::Timestamp;
 
 use crate::cache::Key;
@@ -24,6 +24,8 @@ pub(crate) struct KeyState {
     pub(crate) size_unanswered: Option<SizeUnanswered>,
     /// The last request to the runner for each disk that was to grow.
     pub(crate) disks_requested: Vec<DiskRequested>,
+    /// The last request to the runner for limits of disks.
+    pub(crate) limits_requested: Option<LimitsRequested>,
     /// UID of the pod, if its runner has replied that it cannot take the VM.
     pub(crate) refused: Option<String>,
     /// Since when the node of its pod denies more.

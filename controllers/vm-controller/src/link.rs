@@ -11,8 +11,8 @@ use std::time::Duration;
 use http::Method;
 use neonvm_core_vm_lifecycle::{PodView, RunnerView};
 use neonvm_types::runner_protocol::{
-    DISKS_PATH, DiskRequest, PAUSE_PATH, PauseRequest, RunnerStatus, SIZE_PATH, SUSPEND_PATH, SizeRequest,
-    SuspendRequest, server_name,
+    DISKS_PATH, DiskRequest, LIMITS_PATH, LimitRequest, LimitsByDisk, PAUSE_PATH, PauseRequest, RunnerStatus,
+    SIZE_PATH, SUSPEND_PATH, SizeRequest, SuspendRequest, server_name,
 };
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
@@ -162,6 +162,22 @@ impl Links {
         let answered = self.ask(key, |target| target.name == pod, (Method::PUT, DISKS_PATH), body).await;
         answered.map_err(|refusal| match refusal.status {
             Some(status) => format!("the runner refused the disk's size ({status}): {}", refusal.message),
+            None => refusal.message,
+        })
+    }
+
+    /// Requests from the runner in the pod with this name that disks have these limits, and no others.
+    pub(crate) async fn limit_disks(
+        &self,
+        key: &Key,
+        pod: &str,
+        limits: &LimitsByDisk,
+    ) -> Result<(), String> {
+        let body = serde_json::to_vec(&LimitRequest { limits: limits.clone() });
+        let body = body.map_err(|error| error.to_string())?;
+        let answered = self.ask(key, |target| target.name == pod, (Method::PUT, LIMITS_PATH), body).await;
+        answered.map_err(|refusal| match refusal.status {
+            Some(status) => format!("the runner refused the limits of disks ({status}): {}", refusal.message),
             None => refusal.message,
         })
     }

@@ -225,6 +225,7 @@ fn observe(reconciler: &Reconciler, key: &Key, vm: &VirtualMachine, fresh: bool)
         moving,
         resize_refused: reconciler.key_states.with(key, |state| state.resize_refused.clone()),
         size_unanswered: reconciler.key_states.with(key, |state| state.size_unanswered.clone()),
+        limits_requested: reconciler.key_states.with(key, |state| state.limits_requested.clone()),
         disks_requested: reconciler.key_states.with(key, |state| state.disks_requested.clone()),
         failure: reconciler.key_states.with(key, |state| state.failure.clone()),
         suffix: reconciler.suffix(),

@@ -11,6 +11,8 @@ pub enum Command {
     List(List),
     /// Grow a disk on a persistent volume while the VM runs
     Grow(Grow),
+    /// Limit how fast a VM reads and writes a disk, also while it runs
+    Limit(Limit),
     /// Add a disk, at the next start of the VM
     Add(Add),
     /// Remove a disk, at the next start of the VM
@@ -45,6 +47,41 @@ pub struct Grow {
     pub disk: String,
     /// Size of its volume, such as 20Gi
     pub size: String,
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl vm disk limit pg data --iops 500 --bandwidth 50Mi\n  \
+                  neonctl vm disk limit pg / --iops 500 --burst-iops 3000 --burst-seconds 60\n  neonctl vm disk limit pg data --none\n\n\
+                  The flags are all limits that the disk then has, of reads and writes together; what is left out is not limited. \
+                  Nothing is restarted; the command waits until the limits are in force. A burst is for a disk that was used less \
+                  before. While a limit binds, top shows it, the VM has the condition DiskLimited, and events have its begin and its end.")]
+#[command(group = clap::ArgGroup::new("limits").required(true).multiple(true))]
+pub struct Limit {
+    /// Name of the virtual machine
+    #[arg(add = Names::Vms, value_parser = names::vm)]
+    pub name: String,
+    /// Name of the disk; / is the root disk
+    pub disk: String,
+    /// Requests a second, 10 to 10000000
+    #[arg(long, value_name = "N", group = "limits")]
+    pub iops: Option<u32>,
+    /// Bytes a second, such as 50Mi; 64Ki to 100Gi
+    #[arg(long, value_name = "BYTES", group = "limits")]
+    pub bandwidth: Option<String>,
+    /// Requests a second of a burst
+    #[arg(long, value_name = "N", requires = "iops")]
+    pub burst_iops: Option<u32>,
+    /// Bytes a second of a burst
+    #[arg(long, value_name = "BYTES", requires = "bandwidth")]
+    pub burst_bandwidth: Option<String>,
+    /// How long a burst at full speed lasts, 1 to 3600 [default: 1]
+    #[arg(long, value_name = "SECONDS")]
+    pub burst_seconds: Option<u32>,
+    /// Limit nothing
+    #[arg(long, group = "limits", conflicts_with_all = ["iops", "bandwidth", "burst_seconds"])]
+    pub none: bool,
     #[command(flatten)]
     pub waiting: Waiting,
 }

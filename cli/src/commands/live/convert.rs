@@ -13,7 +13,7 @@ use neonvm_types::{Bytes, MilliCpu, Quantity, Resources};
 
 use crate::commands::migration::show;
 use crate::commands::vm::events::Event;
-use crate::commands::vm::table::observed;
+use crate::commands::vm::table::{limited, observed};
 use crate::live::input::{Account, Entry, Key, Kind, MoveFacts, NodeFacts, VmFacts};
 use crate::render::one_line;
 
@@ -78,6 +78,7 @@ pub(super) fn vm(vm: &VirtualMachine) -> (Key, VmFacts) {
         requested: size(guest.cpus.r#use, guest.memory_slots.r#use),
         min: size(guest.cpus.min, guest.memory_slots.min),
         max: size(guest.cpus.max, guest.memory_slots.max),
+        limited: text(limited(vm)),
     };
     (key(vm), facts)
 }

@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 
 use k8s_openapi::jiff::Timestamp;
 use neonvm_api::VirtualMachine;
+use neonvm_api::runner_pod::ROOT_DISK_VOLUME;
 use neonvm_api::virtual_machine::PortProtocol;
 use neonvm_types::agent_inspect::VmInspect;
 use neonvm_types::guest::{DiskReport, ROOT};
 
-use super::disk::usage;
+use super::disk::{limit, usage};
 use super::events::{Event, allowed, of_vm};
 use super::size::{cores, in_units};
 use super::{decisions, table};
@@ -118,7 +119,14 @@ fn disks(machine: &VirtualMachine, usage: Usage<'_>) -> Vec<(&'static str, Strin
         let disk = known?.disks.iter().find(|disk| disk.name == name)?;
         Some(usage::line(disk))
     };
-    let mut lines: Vec<_> = full(ROOT).map(|text| ("Root", text)).into_iter().collect();
+    let limits = |name: &str| match limit::of_disk(machine, name) {
+        None => String::new(),
+        Some((limits, true)) => format!("; limited to {limits}"),
+        Some((limits, false)) => format!("; to be limited to {limits}"),
+    };
+    let root = full(ROOT).unwrap_or_default() + &limits(ROOT_DISK_VOLUME);
+    let root = root.trim_start_matches("; ").to_owned();
+    let mut lines: Vec<_> = (!root.is_empty()).then_some(("Root", root)).into_iter().collect();
     for disk in &machine.spec.disks {
         let claim = disk.claim(name_of(machine));
         let kind = if let Some(claim) = claim {
@@ -134,7 +142,8 @@ fn disks(machine: &VirtualMachine, usage: Usage<'_>) -> Vec<(&'static str, Strin
             "files".to_owned()
         };
         let full = full(&disk.name).map(|text| format!(": {text}")).unwrap_or_default();
-        lines.push(("Disk", format!("{} at {} ({kind}){full}", disk.name, disk.mount_path)));
+        let (name, limits) = (&disk.name, limits(&disk.name));
+        lines.push(("Disk", format!("{name} at {} ({kind}){full}{limits}", disk.mount_path)));
     }
     if let Some(left) = known.and_then(|known| known.frozen_left_ms) {
         let left = left / 1000;

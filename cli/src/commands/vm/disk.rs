@@ -2,6 +2,7 @@
 
 mod change;
 mod grow;
+pub(crate) mod limit;
 mod list;
 pub(crate) mod usage;
 
@@ -23,6 +24,7 @@ pub(super) fn run(settings: &Settings, command: &DiskCommand, quiet: bool) -> Re
     match command {
         DiskCommand::List(args) => list::run(settings, args),
         DiskCommand::Grow(args) => grow::run(settings, args),
+        DiskCommand::Limit(args) => limit::run(settings, args),
         DiskCommand::Add(args) => change::add(settings, args, quiet),
         DiskCommand::Remove(args) => change::remove(settings, args, quiet),
     }

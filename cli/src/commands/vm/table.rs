@@ -126,6 +126,13 @@ pub(super) fn is_on(machine: &VirtualMachine) -> bool {
         .is_some_and(|v| v == TRUE)
 }
 
+/// Which limits of disks bind, in the words of the condition; empty: none.
+pub(crate) fn limited(vm: &VirtualMachine) -> &str {
+    let mut conditions = vm.status.iter().flat_map(|status| &status.conditions);
+    let binds = conditions.find(|one| one.type_ == "DiskLimited" && one.status == "True");
+    binds.map_or("", |binds| &binds.message)
+}
+
 /// CPU and memory as they are; zero while they are not known.
 pub(crate) fn observed(machine: &VirtualMachine) -> (MilliCpu, Bytes) {
     let status = machine.status.as_ref();

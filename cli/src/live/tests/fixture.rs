@@ -32,6 +32,7 @@ pub(crate) fn vm(node: &str, size: u16) -> VmFacts {
         requested: units(size),
         min: units(1),
         max: units(12),
+        limited: String::new(),
     }
 }
 

@@ -1,7 +1,9 @@
 //! What the model makes of what it takes in.
 
+use neonvm_types::agent_inspect::VmInspect;
+
 use super::fixture::{START, fleet, key, units, vm, why};
-use crate::live::input::{Change, Input, Load, Origin};
+use crate::live::input::{Change, Input, Load, Origin, VmFacts};
 use crate::live::model::Fleet;
 use crate::live::series::STEP;
 
@@ -15,6 +17,18 @@ fn a_list_replaces_what_was_known_and_keeps_the_rest() {
     assert_eq!((pg.facts.node.as_str(), pg.series.points().len()), ("n3", points));
     fleet.apply(START, Input::Vms(Change::Gone(key("pg"))));
     assert!(fleet.vms.is_empty());
+}
+
+/// What holds the guest back comes before the state of its agent, and after what is stuck.
+#[test]
+fn a_limit_of_a_disk_that_binds_is_the_state() {
+    let mut fleet = Fleet::default();
+    let limited = VmFacts { limited: "disk data is held".into(), ..vm("n1", 4) };
+    fleet.apply(START, Input::Vms(Change::Set(key("pg"), limited)));
+    fleet.apply(START, Input::Agents(vec![VmInspect { stuck: None, ..why("pg") }]));
+    assert_eq!(fleet.vms[&key("pg")].state(), "disk data is held");
+    fleet.apply(START, Input::Agents(vec![VmInspect { stuck: Some("denied".into()), ..why("pg") }]));
+    assert_eq!(fleet.vms[&key("pg")].state(), "stuck: denied");
 }
 
 #[test]

@@ -56,6 +56,9 @@ pub(crate) fn facts(fleet: &Fleet, key: &Key, vm: &Vm) -> Vec<(&'static str, Str
     let pod = if facts.pod.is_empty() { String::new() } else { format!(", pod {}", facts.pod) };
     let mut all =
         vec![("Phase", format!("{} {place}{pod}", facts.phase)), ("Size", sizes(vm)), ("Load", load(vm))];
+    if !facts.limited.is_empty() {
+        all.push(("Disks", facts.limited.clone()));
+    }
     if let Some(facts) = fleet.move_of(key) {
         all.push(("Migration", format!("to {}: {}", facts.target, facts.text)));
     }

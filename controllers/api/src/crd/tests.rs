@@ -181,7 +181,7 @@ fn fields_of_the_machine_are_kept() {
             "spec",
             "qmp qmpManual runnerPort terminationGracePeriodSeconds nodeSelector affinity tolerations schedulerName
              serviceAccountName priorityClassName podResources restartPolicy powerState idle restartRequest imagePullSecrets targetArchitecture guest
-             extraInitContainers initScript disks extraNetwork service_links enableAcceleration runnerImage enableSSH
+             extraInitContainers initScript disks diskLimits extraNetwork service_links enableAcceleration runnerImage enableSSH
              tls tlsCertificateIssuer tlsExpiration tlsRenewal overcommit targetRevision cpuScalingMode cpuModel enableNetworkMonitoring volumeClaimTemplates persistentVolumeClaimRetentionPolicy",
         ),
         (
@@ -195,6 +195,8 @@ fn fields_of_the_machine_are_kept() {
         ("spec.guest.ports.[]", "name port protocol"),
         ("spec.guest.settings", "sysctl swap swapInfo"),
         ("spec.disks.[]", "name mountPath readOnly watch emptyDisk configMap secret tmpfs persistentVolumeClaim"),
+        ("spec.diskLimits.[]", "disk iops bandwidth burst"),
+        ("spec.diskLimits.[].burst", "iops bandwidth seconds"),
         ("spec.disks.[].emptyDisk", "size discard enableQuotas"),
         ("spec.extraNetwork", "enable interface multusNetwork multusNetworkNoIP"),
         ("spec.tls", "certificateIssuer expireAfter renewBefore serverName mountPath"),
@@ -202,7 +204,7 @@ fn fields_of_the_machine_are_kept() {
         (
             "status",
             "conditions phase restartCount powerState freezesExpired restartRequest workload podName podIP node extraNetIP extraNetMask cpus memorySize sshSecretName
-             tlsSecretName currentRevision observedGeneration machine lastExit migration scalingFrom volumes",
+             tlsSecretName currentRevision observedGeneration machine lastExit migration scalingFrom volumes diskLimits",
         ),
     ] {
         assert_eq!(fields(path), words(expected), "{path}");

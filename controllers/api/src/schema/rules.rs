@@ -136,6 +136,13 @@ pub(crate) fn virtual_machine_spec() -> Value {
             ),
             "names of volumeClaimTemplates must differ; rename one"
         ),
+        rule(
+            concat!(
+                "!has(self.diskLimits) || self.diskLimits.all(l, l.disk == 'rootdisk' || has(self.disks) && self.disks.exists(d,",
+                " d.name == l.disk && !has(d.configMap) && !has(d.secret) && !has(d.tmpfs)))"
+            ),
+            "diskLimits are for an emptyDisk of disks, one on a claim, or rootdisk; correct the name, or remove the limit"
+        ),
     ])
 }
 
@@ -152,6 +159,44 @@ pub(crate) fn disk() -> Value {
         rule(
             "!has(self.emptyDisk) && !has(self.persistentVolumeClaim) || size(self.name) <= 16",
             "the name of an emptyDisk or of a disk on a claim must not be longer than 16 characters, the length of a file system label"
+        ),
+    ])
+}
+
+/// As `validate`, except for amounts at the edges that the schema has.
+pub(crate) fn disk_limit() -> Value {
+    let within = |field: &str| {
+        let limit =
+            |amount: &str| format!("{}.compareTo(quantity('{amount}'))", quantity(&format!("self.{field}")));
+        let parent =
+            field.rsplit_once('.').map_or(String::new(), |(parent, _)| format!("!has(self.{parent}) || "));
+        rule(
+            format!("{parent}!has(self.{field}) || {} >= 0 && {} <= 0", limit("64Ki"), limit("100Gi")),
+            &format!("{field} must be between 64Ki and 100Gi a second; write for example 50Mi"),
+        )
+    };
+    json!([
+        rule(
+            "has(self.iops) || has(self.bandwidth)",
+            "a limit must have iops, bandwidth or both; remove it to limit nothing"
+        ),
+        within("bandwidth"),
+        within("burst.bandwidth"),
+        rule(
+            "!has(self.burst) || has(self.burst.iops) || has(self.burst.bandwidth)",
+            "a burst must have iops, bandwidth or both; remove it to have no burst"
+        ),
+        rule(
+            "!has(self.burst) || !has(self.burst.iops) || has(self.iops) && self.iops < self.burst.iops",
+            "burst.iops must be above iops, which must be set; raise it or set the limit"
+        ),
+        rule(
+            format!(
+                "!has(self.burst) || !has(self.burst.bandwidth) || has(self.bandwidth) && {}.compareTo({}) < 0",
+                quantity("self.bandwidth"),
+                quantity("self.burst.bandwidth")
+            ),
+            "burst.bandwidth must be above bandwidth, which must be set; raise it or set the limit"
         ),
     ])
 }

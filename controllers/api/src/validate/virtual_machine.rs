@@ -1,5 +1,7 @@
 //! `VirtualMachine`: sizes, disks, ports, what may change.
 
+mod limits;
+
 use std::collections::BTreeSet;
 
 use neonvm_types::guest::DAEMON_PORT;
@@ -37,6 +39,7 @@ pub fn virtual_machine_create(vm: &VirtualMachine) -> Vec<FieldError> {
     slot_bounds(spec, &mut faults);
     least_memory(spec, &mut faults);
     disks(&spec.disks, &spec.volume_claim_templates, &mut faults);
+    limits::disk_limits(spec, &mut faults);
     claim_templates(vm, &mut faults);
     ports(spec, &mut faults);
     environment(spec, &mut faults);
@@ -71,6 +74,7 @@ pub fn virtual_machine_update(old: &VirtualMachine, new: &VirtualMachine) -> Vec
         claim_templates(new, &mut faults);
         environment(&new.spec, &mut faults);
     }
+    limits::disk_limits(&new.spec, &mut faults);
     cpu_bounds(&new.spec, &mut faults);
     slot_bounds(&new.spec, &mut faults);
     port_clashes(&new.spec, &mut faults);

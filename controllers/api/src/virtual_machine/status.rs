@@ -8,7 +8,7 @@ use neonvm_types::{MilliCpu, Quantity, RevisionWithTime, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::PowerState;
+use super::{DiskLimit, PowerState};
 use crate::schema;
 
 /// The size of a VM when a change of it began. CPU and memory are reached one after the other, and are observed meanwhile.
@@ -99,6 +99,9 @@ pub struct VirtualMachineStatus {
     /// The claims that have the content of disks, as they were when the VM's pod was made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeStatus>,
+    /// Limits of disks that are in force. Whether one binds is in the condition `DiskLimited`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disk_limits: Vec<DiskLimit>,
     /// The VM's active migration. There is at most one: migrations not named here leave the VM alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<ActiveMigration>,

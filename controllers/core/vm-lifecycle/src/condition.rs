@@ -20,6 +20,8 @@ pub const ROOT_DISK_COPIED: &str = "RootDiskCopied";
 /// Present while the guest's CPUs stand still on request, or are to.
 pub const PAUSED: &str = "Paused";
 pub const SUSPENDED: &str = "Suspended";
+/// Present while disks of the VM are limited; true while a limit binds.
+pub const DISK_LIMITED: &str = "DiskLimited";
 /// Present while a change of the spec waits for the next start.
 pub const CHANGE_PENDING: &str = "ChangePending";
 /// Present while the VM has ended lately by itself; [`crate::crash_loop`] keeps its history here.

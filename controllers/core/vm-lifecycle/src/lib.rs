@@ -33,8 +33,8 @@ pub mod tls;
 pub mod unstable;
 
 pub use observed::{
-    AddressView, DiskRequested, Failure, FailureReason, Mover, Moving, NodePolicy, Observed, Obstacle,
-    PodView, Resize, ResizeDenial, ResizeRefused, RunnerView, SizeUnanswered, time,
+    AddressView, DiskRequested, Failure, FailureReason, LimitsRequested, Mover, Moving, NodePolicy, Observed,
+    Obstacle, PodView, Resize, ResizeDenial, ResizeRefused, RunnerView, SizeUnanswered, time,
 };
 pub use outcome::{Action, Note, NoteReason, Outcome};
 pub use settings::{GrowthSettings, MigrationSettings, RootDiskFrom, Settings};

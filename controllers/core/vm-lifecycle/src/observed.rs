@@ -6,7 +6,7 @@ mod resize;
 use std::net::IpAddr;
 
 use neonvm_types::Timestamp;
-use neonvm_types::runner_protocol::{DiskRequest, Exit, RunnerStatus, SizeRequest};
+use neonvm_types::runner_protocol::{DiskRequest, Exit, LimitsByDisk, RunnerStatus, SizeRequest};
 
 use crate::claims::ClaimView;
 use crate::pod::size::larger;
@@ -42,6 +42,8 @@ pub struct Observed {
     pub size_unanswered: Option<SizeUnanswered>,
     /// What was requested of the runner for disks whose volumes have become larger.
     pub disks_requested: Vec<DiskRequested>,
+    /// The limits that were last requested of the runner.
+    pub limits_requested: Option<LimitsRequested>,
     /// What went wrong when the actions of the step before were run.
     pub failure: Option<Failure>,
     /// Five random letters and digits for the name of a new pod.
@@ -110,6 +112,16 @@ pub struct DiskRequested {
     /// Name of the runner's pod.
     pub pod: String,
     pub request: DiskRequest,
+    /// When it was sent.
+    pub at: Timestamp,
+}
+
+/// Limits that a runner was requested to set. Whatever came of it, the same is not requested again for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitsRequested {
+    /// Name of the runner's pod.
+    pub pod: String,
+    pub limits: LimitsByDisk,
     /// When it was sent.
     pub at: Timestamp,
 }

@@ -6,7 +6,7 @@ use neonvm_api::VirtualMachineStatus;
 use neonvm_api::virtual_machine::{ActiveMigration, CopyOf, CpuScalingMode};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{
-    DiskRequest, MigrationCall, MigrationVerdict, SizeRequest, SuspendRequest,
+    DiskRequest, LimitsByDisk, MigrationCall, MigrationVerdict, SizeRequest, SuspendRequest,
 };
 
 use crate::pod::{Metadata, PodSize};
@@ -116,6 +116,8 @@ pub enum Action {
     SetSize(SizeRequest),
     /// Request from the runner that a disk grows with its volume.
     GrowDisk(DiskRequest),
+    /// Request from the runner that disks have these limits, and no others.
+    LimitDisks(LimitsByDisk),
     /// Request from the runner that the guest's CPUs stand still, or run.
     SetPaused(bool),
     /// Request from the runner that the VM is suspended, now or when it is idle, or runs.
@@ -150,6 +152,10 @@ pub enum NoteReason {
     DiskGrown,
     /// The guest has ended a freeze of file systems, because no client did within its time.
     FreezeExpired,
+    /// A limit of a disk binds.
+    DiskLimited,
+    /// None does any more.
+    DiskNotLimited,
     /// The guest's CPUs stand still.
     Paused,
     /// They run again.
@@ -222,6 +228,8 @@ impl NoteReason {
             Self::ScaledUp => "ScaledUp",
             Self::ScaledDown => "ScaledDown",
             Self::DiskGrown => "DiskGrown",
+            Self::DiskLimited => "DiskLimited",
+            Self::DiskNotLimited => "DiskNotLimited",
             Self::FreezeExpired => "FreezeExpired",
             Self::Paused => "Paused",
             Self::Resumed => "Resumed",

@@ -12,6 +12,7 @@ mod cpu;
 mod disks;
 mod exit;
 mod freeze;
+mod limits;
 mod memory;
 mod pause;
 mod stop;
@@ -24,13 +25,14 @@ use std::time::Duration;
 
 use neonvm_types::guest::ReportKind;
 use neonvm_types::runner_protocol::{
-    DiskRequest, Exit, ExitReason, MachineInfo, MigrationGuest, MigrationRole, MigrationStatus, Problem,
-    ProblemReason, ProcessExit, RunnerState, RunnerStatus, SizeRequest, SuspendRequest, WokenBy,
+    DiskRequest, Exit, ExitReason, LimitsByDisk, MachineInfo, MigrationGuest, MigrationRole, MigrationStatus,
+    Problem, ProblemReason, ProcessExit, RunnerState, RunnerStatus, SizeRequest, SuspendRequest, WokenBy,
     WorkloadStatus,
 };
 use neonvm_types::{Bytes, MilliCpu};
 
 pub use exit::QemuEnd;
+pub use limits::DiskCounters;
 pub use suspend::{Activity, Stays};
 
 /// A workload that runs this long after a failure has recovered.
@@ -65,6 +67,12 @@ pub enum Event {
     DiskGrown(DiskRequest, Option<String>),
     /// It has not, or its file system has not.
     DiskNotGrown(DiskRequest, String),
+    /// Disks are to have these limits, and no others.
+    LimitDisks(LimitsByDisk),
+    /// QEMU has them in force; or why it has not.
+    DisksLimited(Result<LimitsByDisk, String>),
+    /// After [`Action::LookAtDisks`].
+    DisksSeen(BTreeMap<String, DiskCounters>),
     /// The guest's CPUs are to stand still, or to run.
     Pause(bool),
     /// QEMU has carried out [`Action::Pause`] (`true`) or [`Action::Continue`] (`false`).
@@ -128,6 +136,10 @@ pub enum Action {
     AskGuest(Duration),
     /// Grow a disk and its file system; answered with [`Event::DiskGrown`] or [`Event::DiskNotGrown`].
     GrowDisk(DiskRequest),
+    /// Set these limits in QEMU, and none for other disks; answered with [`Event::DisksLimited`].
+    LimitDisks(LimitsByDisk),
+    /// Read what the guest has done with its disks; answered with [`Event::DisksSeen`].
+    LookAtDisks,
     /// Stop the guest's CPUs; answered with [`Event::Paused`] or [`Event::PauseFailed`].
     Pause,
     /// Let them run; answered likewise.
@@ -166,6 +178,7 @@ pub struct Core {
     cpu: cpu::Cpu,
     memory: memory::Memory,
     disks: disks::Disks,
+    limits_of_disks: limits::Limits,
     freezes: freeze::Freezes,
     pause: pause::Pause,
     suspend: suspend::Suspend,
@@ -196,6 +209,7 @@ impl Core {
             cpu: cpu::Cpu::new(limits.size.cpu),
             memory: memory::Memory::new(limits.size.memory),
             disks: disks::Disks::default(),
+            limits_of_disks: limits::Limits::default(),
             freezes: freeze::Freezes::default(),
             pause: pause::Pause::default(),
             suspend: suspend::Suspend::default(),
@@ -232,11 +246,17 @@ impl Core {
         let sized = !self.held && !self.is_still();
         let size = [self.cpu.wake_at(), self.memory.wake_at()].into_iter().flatten().filter(|_| sized);
         let recovered = self.recovering.map(|since| since + RECOVERED);
-        [self.asking.1, recovered, self.pause.wake_at(), self.suspend.wake_at()]
+        let look = self.limits_of_disks.wake_at().filter(|_| self.watches_disks());
+        [look, self.asking.1, recovered, self.pause.wake_at(), self.suspend.wake_at()]
             .into_iter()
             .flatten()
             .chain(size)
             .min()
+    }
+
+    /// Whether the guest runs, so that its disks are worth a look.
+    fn watches_disks(&self) -> bool {
+        self.status.state == RunnerState::Running && !self.is_still()
     }
 
     /// Whether the guest does not run, or may stop any moment.
@@ -342,15 +362,12 @@ impl Core {
             Event::GrowDisk(request) => actions.extend(self.disks.ask(request)),
             Event::DiskGrown(request, later) => actions.extend(self.disks.grown(request, later)),
             Event::DiskNotGrown(request, why) => self.disks.failed(request, why),
+            Event::LimitDisks(limits) => actions.extend(self.limits_of_disks.ask(limits)),
+            Event::DisksLimited(set) => actions.extend(self.limits_of_disks.set(now, set)),
+            Event::DisksSeen(counters) => self.limits_of_disks.look(now, &counters),
             Event::Pause(paused) => self.pause.want(paused),
             Event::Paused(paused) => self.paused(paused),
-            Event::PauseFailed(why) => {
-                self.pause.failed(now, why);
-                if self.stop.is_begun() && self.is_still() {
-                    // A guest that cannot be continued never notices the power button.
-                    actions.extend(self.stop.give_up());
-                }
-            }
+            Event::PauseFailed(why) => actions.extend(self.pause_failed(why)),
             Event::Suspend(request) => self.suspend.ask(now, request),
             Event::Activity(activity) => self.suspend.seen(now, activity),
             Event::Knock(by) => self.suspend.knock(now, by),
@@ -362,6 +379,7 @@ impl Core {
             Event::Woken => {
                 self.suspend.woken(now);
                 self.goes_on();
+                actions.extend(self.limits_of_disks.again());
             }
             Event::DiskRoom if self.suspend.is_still() => {}
             Event::DiskRoom => actions.extend(self.pause.room()),
@@ -443,6 +461,9 @@ impl Core {
         }
         let may = up && !self.held && !self.pause.is_still() && !self.disks.are_growing();
         actions.extend(self.suspend.tend(self.now, may, false));
+        if self.watches_disks() {
+            actions.extend(self.limits_of_disks.tend(self.now));
+        }
         if self.held || self.is_still() {
             return;
         }
@@ -458,6 +479,12 @@ impl Core {
         if still {
             self.goes_on();
         }
+    }
+
+    fn pause_failed(&mut self, why: String) -> Option<Action> {
+        self.pause.failed(self.now, why);
+        // A guest that cannot be continued never notices the power button.
+        if self.stop.is_begun() && self.is_still() { self.stop.give_up() } else { None }
     }
 
     fn goes_on(&mut self) {
@@ -553,6 +580,7 @@ impl Core {
         self.status.pause = self.pause.status();
         self.status.suspend = self.suspend.status();
         self.status.disks.clone_from(self.disks.sizes());
+        self.status.disk_limits = self.limits_of_disks.status();
         self.status.freezes_expired = self.freezes.count();
         let mut problems = self.faults.clone();
         problems.extend(self.cpu.problems());
@@ -560,6 +588,7 @@ impl Core {
         problems.extend(self.pause.problem());
         problems.extend(self.suspend.problem());
         problems.extend(self.disks.problem());
+        problems.extend(self.limits_of_disks.problem());
         problems.extend(self.stop.problem());
         problems.sort_by_key(|problem| problem.reason);
         self.status.problems = problems;

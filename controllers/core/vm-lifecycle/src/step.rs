@@ -7,6 +7,7 @@ mod disks;
 mod ended;
 mod freeze;
 mod health;
+mod limits;
 mod moving;
 mod pause;
 mod pending;
@@ -78,6 +79,7 @@ fn living(pass: &mut Pass<'_>) {
     if !pass.status.phase.is_some_and(Phase::is_alive) {
         // A VM that ended belongs to no migration.
         pass.status.migration = None;
+        limits::forget(pass);
     }
     volumes::settle(pass);
     root_disk(pass);

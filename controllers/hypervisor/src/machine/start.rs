@@ -191,6 +191,7 @@ impl Machine {
         let (supervisor, events, exit) = supervise::spawn(watched, first);
         let (streams, version, is_mapped) =
             (Mutex::new(streams), greeting.version, descriptors.memory.is_some());
+        let limits = super::limits::Limits::default();
         Ok(Self {
             plan,
             session,
@@ -199,6 +200,7 @@ impl Machine {
             events,
             exit,
             streams,
+            limits,
             supervisor,
             meeting,
             store,

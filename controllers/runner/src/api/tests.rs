@@ -43,6 +43,12 @@ fn stand() -> Stand {
                 Command::Resize(_, answer) => answer.send(Err(Refusal::Wrong("cpu: too many".into()))),
                 Command::GrowDisk(request, answer) if request.disk == "data" => answer.send(Ok(())),
                 Command::GrowDisk(_, answer) => answer.send(Err(Refusal::Wrong("no such disk".into()))),
+                Command::LimitDisks(request, answer) if request.limits.contains_key("data") => {
+                    answer.send(Ok(()))
+                }
+                Command::LimitDisks(_, answer) => {
+                    answer.send(Err(Refusal::Conflict("the VM is suspended".into())))
+                }
                 Command::Pause(false, answer) => answer.send(Ok(())),
                 Command::Pause(true, answer) => answer.send(Err(Refusal::Conflict("the VM moves".into()))),
                 _ => Ok(()),
@@ -139,6 +145,19 @@ async fn a_disk_that_is_to_grow_is_accepted_or_refused_with_the_reason() {
         assert_eq!(stand.ask("PUT", "/v1/disks", bad).await.0, 400, "{bad}");
     }
     assert_eq!(stand.ask("POST", "/v1/disks", "").await, (405, "use PUT\n".into()));
+}
+
+#[tokio::test]
+async fn limits_of_disks_are_accepted_or_refused_with_the_reason() {
+    let stand = stand();
+    let (code, text) = stand.ask("PUT", "/v1/disks/limits", r#"{"limits":{"data":{"iops":50}}}"#).await;
+    assert!(code == 202 && serde_json::from_str::<RunnerStatus>(&text).is_ok(), "{code} {text}");
+    let refused = stand.ask("PUT", "/v1/disks/limits", r#"{"limits":{}}"#).await;
+    assert_eq!(refused, (409, "the VM is suspended\n".into()));
+    for bad in ["", "[]", r#"{"limits":1}"#, r#"{"limits":{"data":{"iops":-1}}}"#] {
+        assert_eq!(stand.ask("PUT", "/v1/disks/limits", bad).await.0, 400, "{bad}");
+    }
+    assert_eq!(stand.ask("GET", "/v1/disks/limits", "").await, (405, "use PUT\n".into()));
 }
 
 #[tokio::test]

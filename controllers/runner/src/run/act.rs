@@ -34,6 +34,8 @@ impl Loop {
             Action::SetCpus(cpu) => self.set_cpus(cpu),
             Action::AskGuest(within) => self.ask_guest(within),
             Action::GrowDisk(request) => self.grow_disk(request),
+            Action::LimitDisks(limits) => self.limit_disks(limits),
+            Action::LookAtDisks => self.look_at_disks(),
             Action::Pause => self.order(true),
             Action::Continue => self.order(false),
             Action::LookAtActivity => self.look_at_activity(),

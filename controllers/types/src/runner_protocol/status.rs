@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::exit::Exit;
+use super::limits::DiskLimitStatus;
 use super::machine::MachineInfo;
 use super::migration::MigrationStatus;
 use super::suspend::SuspendStatus;
@@ -38,6 +39,9 @@ pub struct RunnerStatus {
     /// next start only; such a runner reports none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub disks: BTreeMap<String, Bytes>,
+    /// Limits of disks that are in force, by the name of the disk. An older runner limits none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub disk_limits: BTreeMap<String, DiskLimitStatus>,
     /// How often the guest has ended a freeze of file systems, because no client did within its time.
     #[serde(skip_serializing_if = "is_zero")]
     pub freezes_expired: u32,
@@ -156,6 +160,8 @@ pub enum ProblemReason {
     PauseFailed,
     /// A disk, or the file system on it, did not grow with its volume.
     DiskNotGrown,
+    /// The limits of disks could not be set.
+    DiskNotLimited,
     /// The VM could not be suspended.
     SuspendFailed,
     /// The VM cannot be started before the node service answers.

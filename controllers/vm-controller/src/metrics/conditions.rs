@@ -7,16 +7,17 @@ use std::collections::BTreeMap;
 
 use neonvm_api::VirtualMachine;
 use neonvm_core_vm_lifecycle::condition::{
-    AVAILABLE, CHANGE_PENDING, CRASH_LOOP, DEGRADED, POD_SIZED, SCALED, UNSTABLE,
+    AVAILABLE, CHANGE_PENDING, CRASH_LOOP, DEGRADED, DISK_LIMITED, POD_SIZED, SCALED, UNSTABLE,
 };
 use neonvm_kit::metrics::{Kind, Page, double};
 
 /// Conditions with the status in which nothing is left to do. Others only describe the VM.
-const GOOD: [(&str, &str); 7] = [
+const GOOD: [(&str, &str); 8] = [
     (AVAILABLE, "True"),
     (CHANGE_PENDING, "False"),
     (CRASH_LOOP, "False"),
     (DEGRADED, "False"),
+    (DISK_LIMITED, "False"),
     (POD_SIZED, "True"),
     (SCALED, "True"),
     (UNSTABLE, "False"),
@@ -141,6 +142,7 @@ pub(super) mod tests {
             count("ChangePending", 0),
             count("CrashLoop", 0),
             count("Degraded", 1),
+            count("DiskLimited", 0),
             count("PodSized", 1),
             count("Scaled", 1),
             count("Unstable", 0),

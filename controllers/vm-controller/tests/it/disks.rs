@@ -46,6 +46,36 @@ async fn a_disk_grows_with_its_claim_while_the_vm_runs() {
     cluster.server.nothing_forbidden().await;
 }
 
+/// Limits of the spec are there from the start, and change with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_of_a_disk_follow_the_spec() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    let limited = |iops: u32| json!({"diskLimits": [{"disk": "rootdisk", "iops": iops}]});
+    cluster.create("db", limited(100)).await;
+    let pod = cluster.until_settled("db").await.status.unwrap().pod_name;
+    let has = |vm: &VirtualMachine, iops: Option<u32>| {
+        let limits = vm.status.iter().flat_map(|status| &status.disk_limits);
+        limits.map(|limit| limit.iops).collect::<Vec<_>>() == iops.map(Some).into_iter().collect::<Vec<_>>()
+    };
+    cluster.until("db", "its limits", |vm| has(vm, Some(100))).await;
+    let patch = async |spec: Value| {
+        let change = Patch::Merge(json!({"spec": spec}));
+        cluster.vms().patch("db", &PatchParams::default(), &change).await.unwrap();
+    };
+    patch(limited(200)).await;
+    cluster.until("db", "other limits", |vm| has(vm, Some(200))).await;
+    cluster.node.machine(&pod).change(|status| {
+        status.disk_limits.values_mut().for_each(|disk| disk.iops_bind = true);
+    });
+    cluster.server.until_events("db", &["DiskLimited"]).await;
+    patch(json!({"diskLimits": null})).await;
+    let vm = cluster.until("db", "no limits", |vm| has(vm, None)).await;
+    assert_eq!(vm.status.unwrap().pod_name, pod, "nothing was restarted");
+    cluster.server.until_quiet().await;
+    cluster.server.nothing_forbidden().await;
+}
+
 /// A refusal, as during a migration, is no failure of the VM, and is not repeated in a loop.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_request_is_made_again_later() {

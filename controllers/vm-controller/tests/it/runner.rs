@@ -1,5 +1,6 @@
 //! A fake runner: the real interface, no VM behind it.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use neonvm_api::runner_pod::RunnerConfig;
 use neonvm_kit::ca::Identity;
 use neonvm_types::Bytes as Memory;
 use neonvm_types::runner_protocol::{
-    CpuStatus, DiskRequest, Exit, MIGRATION_CANCEL_PATH, MIGRATION_PATH, MIGRATION_RECOVER_PATH,
-    MIGRATION_SETTLE_PATH, MachineInfo, MemoryStatus, MigrationProgress, MigrationRequest, MigrationRole,
-    MigrationState, MigrationStatus, PauseRequest, PauseStatus, Problem, ProblemReason, RunnerState,
-    RunnerStatus, SizeRequest,
+    CpuStatus, DiskLimitStatus, DiskRequest, Exit, LimitRequest, LimitsByDisk, MIGRATION_CANCEL_PATH,
+    MIGRATION_PATH, MIGRATION_RECOVER_PATH, MIGRATION_SETTLE_PATH, MachineInfo, MemoryStatus,
+    MigrationProgress, MigrationRequest, MigrationRole, MigrationState, MigrationStatus, PauseRequest,
+    PauseStatus, Problem, ProblemReason, RunnerState, RunnerStatus, SizeRequest,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -49,6 +50,7 @@ impl Machine {
             }),
             cpu: CpuStatus { asked: cpu, applied: cpu, online: cpu.cpus_rounded_up() },
             memory: MemoryStatus { asked: memory, actual: memory },
+            disk_limits: in_force(config.spec.limits_by_disk()),
             disks: config.claims.iter().map(|(disk, claim)| (disk.clone(), claim.size)).collect(),
             ..RunnerStatus::default()
         };
@@ -192,6 +194,17 @@ pub(crate) async fn serve(
     }
 }
 
+fn in_force(limits: LimitsByDisk) -> BTreeMap<String, DiskLimitStatus> {
+    let status = |limits| DiskLimitStatus { limits, ..DiskLimitStatus::default() };
+    limits.into_iter().map(|(disk, limits)| (disk, status(limits))).collect()
+}
+
+fn refused(status: http::StatusCode, why: &'static str) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from_static(why.as_bytes())).boxed());
+    *response.status_mut() = status;
+    response
+}
+
 async fn answer(
     request: Request<Incoming>,
     machine: Machine,
@@ -219,9 +232,7 @@ async fn answer(
             let size: SizeRequest = serde_json::from_slice(&body).unwrap();
             let temper = temper.borrow().clone();
             if temper.refuses {
-                let mut response = Response::new(Full::new(Bytes::from_static(b"above the maximum")).boxed());
-                *response.status_mut() = http::StatusCode::UNPROCESSABLE_ENTITY;
-                return Ok(response);
+                return Ok(refused(http::StatusCode::UNPROCESSABLE_ENTITY, "above the maximum"));
             }
             machine.resize(size, temper.keeps);
             let body = json(&machine.0.borrow());
@@ -232,11 +243,16 @@ async fn answer(
             let DiskRequest { disk, size } = serde_json::from_slice(&body).unwrap();
             let accepted = json(&machine.0.borrow());
             if temper.borrow().refuses {
-                let mut response = Response::new(Full::new(Bytes::from_static(b"the VM moves")).boxed());
-                *response.status_mut() = http::StatusCode::CONFLICT;
-                return Ok(response);
+                return Ok(refused(http::StatusCode::CONFLICT, "the VM moves"));
             }
             machine.change(|status| status.disks.extend([(disk, size)]));
+            Ok(Response::new(Full::new(accepted).boxed()))
+        }
+        (&Method::PUT, "/v1/disks/limits") => {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let LimitRequest { limits } = serde_json::from_slice(&body).unwrap();
+            let accepted = json(&machine.0.borrow());
+            machine.change(|status| status.disk_limits = in_force(limits));
             Ok(Response::new(Full::new(accepted).boxed()))
         }
         (&Method::PUT, "/v1/pause") => {
@@ -244,9 +260,7 @@ async fn answer(
             let PauseRequest { paused } = serde_json::from_slice(&body).unwrap();
             if temper.borrow().refuses {
                 // As a runner of a version that has no such path.
-                let mut response = Response::new(Full::new(Bytes::from_static(b"no such path")).boxed());
-                *response.status_mut() = http::StatusCode::NOT_FOUND;
-                return Ok(response);
+                return Ok(refused(http::StatusCode::NOT_FOUND, "no such path"));
             }
             machine.change(|status| status.pause = PauseStatus { asked: paused, applied: paused });
             let body = json(&machine.0.borrow());

@@ -25,6 +25,7 @@ mod frozen;
 mod grown;
 mod kubectl;
 mod kuttl;
+mod limits;
 mod machine;
 mod migration;
 mod monitoring;

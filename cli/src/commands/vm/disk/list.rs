@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::ListParams;
 use neonvm_api::VirtualMachine;
+use neonvm_api::runner_pod::ROOT_DISK_VOLUME;
 use neonvm_types::Bytes;
 use neonvm_types::guest::{DiskReport, DiskUse, ROOT};
+use neonvm_types::runner_protocol::DiskLimits;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{capacity, claim_of, requested, usage, used};
+use super::{capacity, claim_of, limit, requested, usage, used};
 use crate::args::vm::DiskList;
 use crate::commands::resource::{NONE, NamespaceClient, name_of, or_none};
 use crate::connect::block_on;
@@ -33,6 +35,12 @@ struct Row {
     /// What a migration does with a volume; empty: it is not on one.
     #[serde(skip_serializing_if = "str::is_empty")]
     mode: &'static str,
+    /// How fast it may be read and written; absent: not limited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<DiskLimits>,
+    /// Its limits, or that they are not in force.
+    #[serde(skip)]
+    shown_limits: String,
     /// How full it is, if it can be full and the guest has reported it.
     #[serde(rename = "use", skip_serializing_if = "Option::is_none")]
     usage: Option<DiskUse>,
@@ -92,9 +100,13 @@ fn rows(machine: &VirtualMachine, sizes: &BTreeMap<String, Bytes>, known: &[Disk
         let empty = disk.empty_disk.as_ref().and_then(|disk| Bytes::try_from(disk.size).ok());
         let size = used(machine, &disk.name).or_else(|| sizes.get(&claim).copied()).or(empty);
         let (name, mount_path) = (disk.name.clone(), disk.mount_path.clone());
-        Row { usage: usage(&name), name, mount_path, claim, size, mode }
+        let (limits, shown_limits) = limited(machine, &name);
+        Row { usage: usage(&name), name, mount_path, claim, size, mode, limits, shown_limits }
     };
+    let (limits, shown_limits) = limited(machine, ROOT_DISK_VOLUME);
     let root = usage(ROOT).map(|usage| Row {
+        limits,
+        shown_limits,
         name: ROOT.to_owned(),
         mount_path: ROOT.to_owned(),
         claim: String::new(),
@@ -105,21 +117,32 @@ fn rows(machine: &VirtualMachine, sizes: &BTreeMap<String, Bytes>, known: &[Disk
     root.into_iter().chain(machine.spec.disks.iter().map(row)).collect()
 }
 
+fn limited(machine: &VirtualMachine, disk: &str) -> (Option<DiskLimits>, String) {
+    match limit::of_disk(machine, disk) {
+        None => (None, String::new()),
+        Some((limits, true)) => (Some(limits), limits.to_string()),
+        Some((limits, false)) => (Some(limits), format!("{limits}, not in force yet")),
+    }
+}
+
 /// As it was requested; that of a file system is rarely a round one.
 fn shown(size: Bytes) -> String {
     if size.get().is_multiple_of(1 << 20) { size.to_string() } else { bytes(size.get()) }
 }
 
 fn document(machine: &VirtualMachine, rows: &[Row]) -> Document {
+    let are_limited = rows.iter().any(|row| row.limits.is_some());
     let cells = |row: &Row| {
         let size = row.size.map_or_else(|| NONE.to_owned(), shown);
         let used = row.usage.as_ref().map_or_else(|| NONE.to_owned(), |usage| bytes(usage.used));
         let [share, inodes] =
             row.usage.as_ref().map_or_else(|| [NONE, NONE].map(str::to_owned), usage::shares);
         let (name, place, claim) = (row.name.clone(), row.mount_path.clone(), or_none(&row.claim));
-        (row.name.clone(), vec![name, place, claim, size, used, share, inodes, or_none(row.mode)])
+        let mut cells = vec![name, place, claim, size, used, share, inodes, or_none(row.mode)];
+        cells.extend(are_limited.then(|| or_none(&row.shown_limits)));
+        (row.name.clone(), cells)
     };
-    let columns = vec![
+    let mut columns = vec![
         left("DISK"),
         left("MOUNT"),
         left("CLAIM"),
@@ -129,6 +152,7 @@ fn document(machine: &VirtualMachine, rows: &[Row]) -> Document {
         right("INODES"),
         left("MODE"),
     ];
+    columns.extend(are_limited.then(|| left("LIMITS")));
     let table = Document::table_of("disk", rows, columns, cells);
     let value =
         json!({ "apiVersion": API_VERSION, "kind": "DiskList", "vm": name_of(machine), "items": rows });

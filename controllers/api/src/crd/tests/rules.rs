@@ -56,6 +56,31 @@ fn cpus() {
 }
 
 #[test]
+fn limits_of_disks() {
+    let rules = rules::disk_limit();
+    for (limit, faults) in [
+        (json!({"iops": 500, "bandwidth": "50Mi", "burst": {"iops": 600, "bandwidth": "60Mi"}}), 0),
+        (json!({"bandwidth": "64Ki"}), 0),
+        (json!({}), 1),
+        (json!({"bandwidth": "101Gi"}), 1),
+        (json!({"iops": 50, "burst": {}}), 1),
+        (json!({"iops": 50, "burst": {"iops": 50}}), 1),
+        (json!({"iops": 50, "burst": {"bandwidth": "1Mi"}}), 1),
+        (json!({"bandwidth": "1Mi", "burst": {"bandwidth": "1"}}), 2),
+    ] {
+        counts(&rules, &limit, None, faults);
+    }
+    let last = json!([rules::virtual_machine_spec().as_array().unwrap().last().unwrap()]);
+    let spec = |disk: &str| {
+        json!({"diskLimits": [{"disk": disk, "iops": 50}],
+            "disks": [{"name": "data"}, {"name": "tmp", "tmpfs": {}}]})
+    };
+    for (disk, faults) in [("data", 0), ("rootdisk", 0), ("tmp", 1), ("other", 1)] {
+        counts(&last, &spec(disk), None, faults);
+    }
+}
+
+#[test]
 fn memory() {
     let rules = rules::memory_slots();
     let slots = |min: u64, max: u64, used: u64| json!({"min": min, "max": max, "use": used});

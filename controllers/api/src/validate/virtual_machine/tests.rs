@@ -1,4 +1,5 @@
 use neonvm_types::MilliCpu;
+use serde_json::json;
 
 use super::*;
 use crate::virtual_machine::{
@@ -38,6 +39,45 @@ fn tls(issuer: &str, expire: &str, renew: &str) -> Option<Tls> {
         server_name: "a.example".into(),
         mount_path: "/var/tls".into(),
     })
+}
+
+#[test]
+fn limits_name_a_disk_and_rates_within_bounds() {
+    let of = |disk: &str, limits: serde_json::Value| {
+        let mut limit = json!({"disk": disk});
+        crate::merge_patch::merge(&mut limit, &limits);
+        let machine = vm(|spec| {
+            let empty = Some(EmptyDisk { size: "1Gi".parse().unwrap(), ..EmptyDisk::default() });
+            let data = Disk { tmpfs: None, empty_disk: empty, ..tmpfs("data", "/data") };
+            spec.disks = vec![data, tmpfs("tmp", "/scratch")];
+            spec.disk_limits = vec![serde_json::from_value(limit).unwrap()];
+        });
+        let errors: Vec<String> = virtual_machine_create(&machine).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            errors,
+            virtual_machine_update(&machine, &machine).iter().map(ToString::to_string).collect::<Vec<_>>()
+        );
+        errors
+    };
+    for disk in ["data", "rootdisk"] {
+        let burst = json!({"iops": 2000, "bandwidth": "60Mi", "seconds": 30});
+        assert_eq!(of(disk, json!({"iops": 500, "bandwidth": "50Mi", "burst": burst})), [""; 0]);
+        assert_eq!(of(disk, json!({"bandwidth": "64Ki"})), [""; 0]);
+    }
+    for (disk, limits, part) in [
+        ("tmp", json!({"iops": 500}), "spec.diskLimits[0].disk: \"tmp\" is no emptyDisk"),
+        ("dat", json!({"iops": 500}), "spec.diskLimits[0].disk: \"dat\" is no emptyDisk"),
+        ("data", json!({}), "spec.diskLimits[0]: must have iops, bandwidth or both"),
+        ("data", json!({"iops": 9}), "spec.diskLimits[0].iops: must be between 10 and 10000000"),
+        ("data", json!({"bandwidth": "50"}), "spec.diskLimits[0].bandwidth: must be between 64Ki and 100Gi"),
+        ("data", json!({"iops": 50, "burst": {}}), "spec.diskLimits[0].burst: must have iops"),
+        ("data", json!({"iops": 50, "burst": {"iops": 50}}), "burst.iops: must be above the limit"),
+        ("data", json!({"iops": 50, "burst": {"bandwidth": "1Mi"}}), "burst.bandwidth: must be above"),
+        ("data", json!({"iops": 50, "burst": {"iops": 60, "seconds": 0}}), "burst.seconds: must be between"),
+    ] {
+        let errors = of(disk, limits);
+        assert!(errors.len() == 1 && errors[0].contains(part), "{disk} {part}: {errors:?}");
+    }
 }
 
 type Change = fn(&mut VirtualMachineSpec);

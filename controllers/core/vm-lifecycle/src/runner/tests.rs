@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 mod disks;
+mod limits;
 mod pause;
 mod suspend;
 

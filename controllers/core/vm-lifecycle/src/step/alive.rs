@@ -3,7 +3,7 @@
 use neonvm_api::virtual_machine::{Machine, Phase};
 use neonvm_types::runner_protocol::{Exit, ExitReason, RunnerState};
 
-use super::{Pass, disks, ended, freeze, pause, size, suspend, workload};
+use super::{Pass, disks, ended, freeze, limits, pause, size, suspend, workload};
 use crate::condition::{self, AVAILABLE, Finding};
 use crate::observed::{PodView, RunnerView};
 use crate::outcome::{Action, NoteReason};
@@ -102,6 +102,7 @@ pub(super) fn supervise(pass: &mut Pass<'_>) {
     availability(pass);
     size::step(pass);
     disks::step(pass);
+    limits::step(pass);
     freeze::step(pass);
     if matches!(pass.status.phase, Some(Phase::Running | Phase::Scaling)) {
         size::revision(pass);

@@ -134,7 +134,7 @@ fn runner(pass: &Pass<'_>) -> Option<Trouble> {
         RunnerView::Unknown | RunnerView::Unreachable { .. } if boots => None,
         RunnerView::Unknown | RunnerView::Unreachable { .. } => {
             let before = condition::find(&pass.before, DEGRADED).filter(|before| before.status == "True")?;
-            let known = (0..=15).map(reason_at).find(|word| *word == before.reason)?;
+            let known = (0..=16).map(reason_at).find(|word| *word == before.reason)?;
             Some(Trouble { reason: known, message: before.message.clone(), event: None })
         }
     }
@@ -159,6 +159,7 @@ fn reason_at(number: u8) -> &'static str {
         12 => P::DiskNotGrown,
         13 => P::NodeServiceAway,
         14 => P::SuspendFailed,
+        15 => P::DiskNotLimited,
         _ => P::Unknown,
     })
 }

@@ -160,6 +160,7 @@ pub(super) fn word(reason: ProblemReason) -> &'static str {
         ProblemReason::WorkloadFailing => "WorkloadFailing",
         ProblemReason::PauseFailed => "PauseFailed",
         ProblemReason::DiskNotGrown => "DiskNotGrown",
+        ProblemReason::DiskNotLimited => "DiskNotLimited",
         ProblemReason::SuspendFailed => "SuspendFailed",
         ProblemReason::NodeServiceAway => "NodeServiceAway",
         ProblemReason::Unknown => "UnknownProblem",

@@ -5,6 +5,7 @@ mod address;
 mod causes;
 mod disks;
 mod growth;
+mod limits;
 mod machine;
 mod observations;
 mod paused;

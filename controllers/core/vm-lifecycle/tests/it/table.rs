@@ -194,6 +194,7 @@ fn describe(outcome: &Outcome) -> String {
             Action::Settle { .. } => "Settle",
             Action::SetSize(_) => "SetSize",
             Action::GrowDisk(_) => "GrowDisk",
+            Action::LimitDisks(_) => "LimitDisks",
             Action::SetPaused(_) => "SetPaused",
             Action::SetSuspended(_) => "SetSuspended",
             Action::Tls(_) => "Tls",

@@ -244,7 +244,7 @@ impl World {
                     version.vm.metadata.annotations = None;
                 });
             }
-            Action::GrowDisk(_) => panic!("the VMs of this world have no disks on claims"),
+            Action::GrowDisk(_) | Action::LimitDisks(_) => panic!("VMs of this world have no such disks"),
             Action::SetPaused(asked) => self.set_paused(*asked),
             Action::RemoveFinalizer => {
                 assert!(!self.newest().pods.iter().any(PodView::is_live), "an instance outlives its VM");

@@ -8,11 +8,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{CONNECT, Machine, MigrationError};
-use crate::plan::{DiskImage, DiskPlan, disk_front, disk_node, export_node};
+use crate::plan::{DiskImage, DiskPlan, disk_node, export_node};
 use crate::qmp::QmpError;
-
-/// Largest limit that QEMU takes, in bytes a second (`THROTTLE_VALUE_MAX`).
-const LARGEST_LIMIT: u64 = 1_000_000_000_000_000;
 
 /// QEMU's words when another node is above the disk.
 const COVERED: &str = "Need a root block node";
@@ -165,21 +162,6 @@ impl Machine {
                 other => return other.map(drop),
             }
         }
-    }
-
-    /// Source: limits what the guest writes to a disk, in bytes a second; none: no limit. Reads are never limited.
-    ///
-    /// # Errors
-    /// See [`QmpError`].
-    pub async fn limit_writes(&self, index: usize, limit: Option<Bytes>) -> Result<(), QmpError> {
-        let limit = limit.map_or(0, |limit| limit.get().clamp(1, LARGEST_LIMIT));
-        let arguments = json!({
-            // The device itself is a proxy: what it stands for has the disk.
-            "id": format!("/machine/peripheral/{}/virtio-backend", disk_front(index)),
-            "bps": 0, "bps_rd": 0, "bps_wr": limit,
-            "iops": 0, "iops_rd": 0, "iops_wr": 0,
-        });
-        self.session.execute("block_set_io_throttle", arguments).await.map(drop)
     }
 
     /// Source: ends a copy that is whole; [`super::super::MachineEvent::MirrorEnded`] follows.

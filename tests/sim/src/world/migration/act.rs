@@ -79,6 +79,7 @@ impl World {
             | Action::ReleaseAddress
             // No VM of the simulator is paused.
             | Action::GrowDisk(_)
+            | Action::LimitDisks(_)
             | Action::SetPaused(_) | Action::SetSuspended(_)
             // None has a claim.
             | Action::CreateClaim { .. }

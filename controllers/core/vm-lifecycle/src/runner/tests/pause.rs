@@ -160,6 +160,8 @@ impl Qemu {
                 Action::SetMemory(_)
                 | Action::SetQuota(_)
                 | Action::GrowDisk(_)
+                | Action::LimitDisks(_)
+                | Action::LookAtDisks
                 | Action::LookAtActivity
                 | Action::Suspend
                 | Action::CancelSuspend

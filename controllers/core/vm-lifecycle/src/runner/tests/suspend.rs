@@ -184,7 +184,9 @@ impl World {
                     let stands = self.paused || self.gone || self.order.is_some();
                     prop_assert!(!stands, "{:?} goes to a guest that does not run", action);
                 }
-                Action::SetMemory(_) | Action::GrowDisk(_) => prop_assert!(!self.gone, "{:?}", action),
+                Action::SetMemory(_) | Action::GrowDisk(_) | Action::LimitDisks(_) | Action::LookAtDisks => {
+                    prop_assert!(!self.gone, "{:?}", action);
+                }
                 Action::Pause | Action::Continue => {
                     prop_assert!(
                         self.pausing.is_none() && self.order.is_none() && !self.gone,

@@ -118,6 +118,22 @@ impl Inherited {
         ours.set_nonblocking(true)?;
         Ok((self.add(theirs.into()), UnixStream::from_std(ours)?))
     }
+
+    /// All sockets: what QEMU gets, that of its monitor, and those of the guest.
+    fn sockets(&mut self) -> io::Result<(Descriptors, UnixStream, Streams)> {
+        let (monitor, monitor_stream) = self.socket()?;
+        let (console, console_stream) = self.socket()?;
+        let (log, log_stream) = self.socket()?;
+        let (report, report_stream) = self.socket()?;
+        let descriptors = Descriptors { monitor, console, log, report, ..Descriptors::default() };
+        let (console, log, report) = (Some(console_stream), Some(log_stream), Some(report_stream));
+        Ok((descriptors, monitor_stream, Streams { console, log, report, stderr: None }))
+    }
+}
+
+/// The file that is the memory, for QEMU.
+fn memory(store: &Meeting, mapped: &super::Mapped) -> MemoryFile {
+    MemoryFile { path: store.path_of_qemu(&mapped.name), offset: mapped.offset }
 }
 
 impl Machine {
@@ -131,19 +147,11 @@ impl Machine {
         let process_error = |source| StartError::Process { program: program.clone(), source };
         plan.check()?;
         let mut inherited = Inherited::default();
-        let (monitor, monitor_stream) = inherited.socket().map_err(process_error)?;
-        let (console, console_stream) = inherited.socket().map_err(process_error)?;
-        let (log, log_stream) = inherited.socket().map_err(process_error)?;
-        let (report, report_stream) = inherited.socket().map_err(process_error)?;
-        let mut descriptors = Descriptors { monitor, console, log, report, ..Descriptors::default() };
+        let (mut descriptors, monitor_stream, streams) = inherited.sockets().map_err(process_error)?;
         files(&plan, &mut inherited, &mut descriptors)?;
         let meeting = inherited.directory(resources.meeting.as_deref())?;
         let store = inherited.directory(resources.store.as_deref())?;
-        let file = store.as_ref().zip(resources.mapped.as_ref());
-        descriptors.memory = file.map(|(store, mapped)| MemoryFile {
-            path: store.path_of_qemu(&mapped.name),
-            offset: mapped.offset,
-        });
+        descriptors.memory = store.as_ref().and_then(|store| Some(memory(store, resources.mapped.as_ref()?)));
         let process_error = |source| StartError::Process { program: program.clone(), source };
         let directories = (meeting.as_ref(), store.as_ref());
         let domain = domain(&plan, &program, &inherited, &descriptors, directories).map_err(process_error)?;
@@ -170,12 +178,7 @@ impl Machine {
                 return Err(StartError::Qemu { source, stderr: tail.lines() });
             }
         };
-        let streams = Streams {
-            console: Some(console_stream),
-            log: Some(log_stream),
-            report: Some(report_stream),
-            stderr: Some(stderr),
-        };
+        let streams = Streams { stderr: Some(stderr), ..streams };
         let (plan, session) = (Arc::new(plan), Arc::new(session));
         let mut process = process;
         let Some(process) = process.0.take() else {

@@ -327,10 +327,11 @@ fn stores(slept: &Slept, full: &Slept, bare: &Stored) -> Vec<Row> {
     let (little, much) = (median(slept), median(full));
     let rate = (full.mebibytes - slept.mebibytes) / (much - little) * 1e3;
     let (bare_size, bare_took) = (bare.bytes >> 20, bare.took);
+    let first = slept.stored.first().copied().unwrap_or(0.0);
     vec![
         Row::at_most(NAME, "guest stands still → QEMU has ended, 1 GiB", little, "ms", SUSPEND).note(
             format!(
-                "median of {}, {:.0} MiB stored; a bare QEMU stores {bare_size} MiB in {bare_took:.0} ms",
+                "median of {}, the first {first:.0} ms, {:.0} MiB stored; a bare QEMU stores {bare_size} MiB in {bare_took:.0} ms",
                 slept.stored.len(),
                 slept.mebibytes
             ),

@@ -28,6 +28,10 @@ const SUPERBLOCK: usize = 1024;
 const MAGIC: (usize, [u8; 2]) = (0x38, [0x53, 0xEF]);
 const LABEL: (usize, usize) = (0x78, 16);
 
+/// Why a disk cannot be opened by a runner, which is not root.
+const CLOSED: &str = "cannot be opened by the runner, which is not root; a device needs device_ownership_from_security_context = true in the \
+                      configuration of the node's containerd or CRI-O, a file system a driver that respects fsGroup";
+
 /// A disk on a persistent volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PersistentDisk<'a> {
@@ -65,7 +69,11 @@ pub async fn persistent(path: &Path, disk: PersistentDisk<'_>) -> Result<(), Dis
         }
         Ok(_) => {}
     }
-    let file = OpenOptions::new().read(true).write(!disk.read_only).open(path).map_err(failed("open"))?;
+    let unopened = |error: io::Error| match error.kind() {
+        io::ErrorKind::PermissionDenied => refused(path, disk, CLOSED),
+        _ => failed("open")(error),
+    };
+    let file = OpenOptions::new().read(true).write(!disk.read_only).open(path).map_err(unopened)?;
     match content(&file).map_err(failed("read"))? {
         Content::Blank if disk.read_only => Err(refused(
             path,

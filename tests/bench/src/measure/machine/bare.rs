@@ -35,6 +35,8 @@ pub(super) struct Recipe {
     directory: PathBuf,
     base: PathBuf,
     overlay: PathBuf,
+    /// Written disks besides the root disk: the names of their nodes, and copies of them.
+    volumes: Vec<(String, PathBuf)>,
     listen: Reserved,
 }
 
@@ -70,6 +72,7 @@ impl Recipe {
             directory: directory.to_owned(),
             base: PathBuf::new(),
             overlay,
+            volumes: Vec::new(),
             listen,
         };
         let sets = descriptor_sets(process, &words)?;
@@ -97,7 +100,6 @@ impl Recipe {
         value: &str,
         sets: &[(String, String)],
     ) -> anyhow::Result<String> {
-        let file = |descriptor: &str| self.file(process, descriptor);
         match option {
             "-chardev" => {
                 let id =
@@ -107,7 +109,7 @@ impl Recipe {
             "-netdev" => Ok(netdev(value, self.listen.address())),
             "-kernel" | "-initrd" => {
                 let descriptor = value.strip_prefix("/dev/fd/").unwrap_or_default();
-                Ok(file(descriptor)?.display().to_string())
+                Ok(self.file(process, descriptor)?.display().to_string())
             }
             _ => {
                 let mut block: Value = serde_json::from_str(value)?;
@@ -117,7 +119,12 @@ impl Recipe {
                 let Some(set) = set else { return Ok(value.to_owned()) };
                 let descriptor = sets.iter().find(|(name, _)| *name == set).map(|(_, descriptor)| descriptor);
                 let descriptor = descriptor.with_context(|| format!("no descriptor of set {set}"))?;
-                let path = if name == "disk0-file" { self.overlay.clone() } else { file(descriptor)? };
+                let is_written = block.get("read-only") == Some(&json!(false));
+                let path = match name.strip_suffix("-file") {
+                    Some("disk0") => self.overlay.clone(),
+                    Some(node) if is_written => self.volume(process, node, descriptor)?,
+                    _ => self.file(process, descriptor)?,
+                };
                 if name == "disk0-base-file" {
                     self.base.clone_from(&path);
                 }
@@ -139,6 +146,20 @@ impl Recipe {
         let copy = self.directory.join(format!("file-{descriptor}"));
         std::fs::copy(&link, &copy)?;
         Ok(copy)
+    }
+
+    /// A sparse copy of a disk that the process writes.
+    fn volume(&mut self, process: u32, node: &str, descriptor: &str) -> anyhow::Result<PathBuf> {
+        let copy = self.directory.join(node);
+        let mut command = Command::new("cp");
+        run(command.arg("--sparse=always").arg(format!("/proc/{process}/fd/{descriptor}")).arg(&copy))?;
+        self.volumes.push((node.to_owned(), copy.clone()));
+        Ok(copy)
+    }
+
+    /// Nodes of the disks that are written, the root disk first.
+    pub(super) fn written(&self) -> impl Iterator<Item = &str> {
+        std::iter::once("disk0").chain(self.volumes.iter().map(|(node, _)| node.as_str()))
     }
 
     fn socket(&self, id: &str) -> PathBuf {
@@ -177,8 +198,12 @@ impl Recipe {
         waited?.with_context(|| std::fs::read_to_string(self.directory.join("qemu.log")).unwrap_or_default())
     }
 
-    /// Starts it without a guest, over a new overlay: one is to come from another QEMU.
+    /// Starts it without a guest, over a new overlay and empty disks: one is to come from another QEMU.
     pub(super) async fn start_for_a_move(&self) -> anyhow::Result<Bare> {
+        for (_, path) in &self.volumes {
+            let length = path.metadata()?.len();
+            std::fs::File::create(path)?.set_len(length)?;
+        }
         let (mut command, listeners) = self.prepare()?;
         let child = Killed(Some(command.args(["-incoming", "defer"]).spawn()?));
         let up = async {

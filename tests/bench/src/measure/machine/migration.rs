@@ -13,7 +13,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt as _};
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::{VirtualMachineMigration, VirtualMachineMigrationStatus};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::clients::Clients;
 use self::pair::{Pair, Wire};
@@ -36,6 +36,12 @@ const FULL_ROUNDS: usize = 10;
 const FILLED: u64 = 600;
 /// Image with that workload.
 const FULL: &str = "full:1";
+/// Moves of each kind of a machine with a volume, which is copied; even, too.
+const VOLUME_ROUNDS: usize = 10;
+/// MiB that its workload writes to the volume, which has twice as much room.
+const WRITTEN: u64 = 1024;
+/// Image with that workload.
+const VOLUME: &str = "volume:1";
 /// Port of the guest that sends everything back.
 const ECHO: u16 = 7;
 
@@ -66,23 +72,59 @@ pub(in super::super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Res
         "mkdir -p /full; mount -t tmpfs -o size=90% full /full; {file} >/full/file; exec sleep 1000000"
     );
     cluster.image_of(FULL, &fill)?;
+    let bytes = WRITTEN << 20;
+    let write = format!(
+        "[ -e /data/done ] || {{ while cat /bin/busybox; do :; done | head -c {bytes} >/data/file; touch /data/done; sync; }}; \
+         exec sleep 1000000"
+    );
+    cluster.image_of(VOLUME, &write)?;
     let client = cluster.client().await?;
     let mut watch = Watch::open(&client).await?;
     let idle = cluster::machine("moves")?;
-    let idle = in_turn(&cluster, &mut watch, (&idle, 0), ROUNDS).await?;
+    let idle = in_turn(&cluster, &mut watch, (&idle, Use::default()), ROUNDS).await?;
     rows.extend(beside(&idle.ours, &idle.bare))?;
     rows.push(encryption("processor time of bare QEMUs with their own TLS, beside without", &idle))?;
     let mut full = cluster::machine("full")?;
     let guest = full.data.pointer_mut("/spec/guest").context("a machine without a guest")?;
     *guest = json!({"cpus": {"min": 1, "max": 2, "use": 1}, "memorySlotSize": "256Mi",
         "memorySlots": {"min": 4, "max": 4, "use": 4}, "rootDisk": {"image": FULL}});
-    let full = in_turn(&cluster, &mut watch, (&full, FILLED), FULL_ROUNDS).await?;
+    let full = in_turn(&cluster, &mut watch, (&full, Use { memory: FILLED, volume: 0 }), FULL_ROUNDS).await?;
     rows.push(full_beside(&full.ours, &full.bare))?;
     let what =
         format!("processor time of bare QEMUs with their own TLS, {FILLED} MiB in use, beside without");
     rows.push(encryption(&what, &full))?;
+    let volume = (&machine_with_a_volume()?, Use { memory: 0, volume: WRITTEN });
+    let volume = in_turn(&cluster, &mut watch, volume, VOLUME_ROUNDS).await?;
+    rows.extend(volume_beside(&volume.ours, &volume.bare))?;
     rows.extend(connections(&client, &mut watch).await?)?;
     cluster.down()
+}
+
+/// MiB that a guest has in use before it moves.
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    memory: u64,
+    /// On its volume.
+    volume: u64,
+}
+
+fn machine_with_a_volume() -> anyhow::Result<DynamicObject> {
+    let mut machine = cluster::machine("volume")?;
+    let spec =
+        machine.data.get_mut("spec").and_then(Value::as_object_mut).context("a machine without a spec")?;
+    let size = json!({"requests": {"storage": format!("{}Mi", 2 * WRITTEN)}});
+    spec.insert("disks".to_owned(), json!([{"name": "data", "mountPath": "/data"}]));
+    spec.insert(
+        "volumeClaimTemplates".to_owned(),
+        json!([{"metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": size}}]),
+    );
+    spec.insert(
+        "guest".to_owned(),
+        json!({"cpus": {"min": 1, "max": 2, "use": 1}, "memorySlotSize": "256Mi",
+        "memorySlots": {"min": 2, "max": 4, "use": 2}, "rootDisk": {"image": VOLUME}}),
+    );
+    Ok(machine)
 }
 
 /// Moves of a machine, of bare QEMUs, and of bare QEMUs that encrypt.
@@ -97,7 +139,7 @@ struct Moves {
 async fn in_turn(
     cluster: &Cluster,
     watch: &mut Watch,
-    (object, filled): (&DynamicObject, u64),
+    (object, used): (&DynamicObject, Use),
     rounds: usize,
 ) -> anyhow::Result<Moves> {
     let (client, name) = (cluster.client().await?, object.name_any());
@@ -108,8 +150,9 @@ async fn in_turn(
     };
     watch.machine(&name, "Running", running).await?;
     let process = log::child(start::runner(cluster)?)?;
-    pair::filled(process, filled).await?;
-    let pair = Pair::from_process(process, &cluster.home().join(format!("bare-{name}")), filled)?;
+    pair::filled(process, used.memory).await?;
+    pair::written(process, used.volume).await?;
+    let pair = Pair::from_process(process, &cluster.home().join(format!("bare-{name}")), used.memory)?;
     let mut moves = Moves::default();
     for _ in 0..rounds / 2 {
         // In turn, so that a busy computer is so for both; each goes there and back.
@@ -145,6 +188,21 @@ fn full_beside(ours: &[Move], bare: &[Move]) -> Row {
         "median {:.0} beside {:.0} ms, total by QEMU {:.0} beside {:.0} ms, {FULL_ROUNDS} moves each",
         processor.0, processor.1, total.0, total.1
     ))
+}
+
+/// A machine that moves with its volume: all that is waited for counts, because QEMU's own times begin after the volume is copied.
+fn volume_beside(ours: &[Move], bare: &[Move]) -> Vec<Row> {
+    let parts: [(&str, fn(&Move) -> f64); 2] =
+        [("request → end", |one| one.whole), ("downtime", |one| one.downtime)];
+    let row = |(what, of): (&str, fn(&Move) -> f64)| {
+        let column = |moves: &[Move]| both(&moves.iter().map(of).collect::<Vec<f64>>());
+        let ((ours, ours_p90), (bare, bare_p90)) = (column(ours), column(bare));
+        let what = format!("{what}, a volume with {WRITTEN} MiB, beside bare QEMU");
+        Row::at_most(NAME, &what, ours / bare.max(0.001), "×", 1.1).note(format!(
+            "median {ours:.0} beside {bare:.0} ms, p90 {ours_p90:.0} beside {bare_p90:.0} ms, {VOLUME_ROUNDS} moves each"
+        ))
+    };
+    parts.map(row).into()
 }
 
 fn beside(ours: &[Move], bare: &[Move]) -> Vec<Row> {

@@ -1,5 +1,6 @@
 //! Two bare QEMUs, one of which hands its guest to the other.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,8 @@ use super::{Move, processors};
 const ASK_EVERY: Duration = Duration::from_millis(1);
 /// Between two looks at the memory of a guest that fills it.
 const FILL_EVERY: Duration = Duration::from_millis(500);
-/// The root disk, the only one that is written.
-const DISK: &str = "disk0";
+/// The root disk, of which the base is on both sides.
+const ROOT: &str = "disk0";
 
 /// Name in the certificate of a target that encrypts.
 const TARGET: &str = "target.test";
@@ -106,30 +107,45 @@ impl Pair {
             export_with = json!({"tls-creds": CREDENTIALS.1});
             copy_with = json!({"tls-creds": CREDENTIALS.0, "tls-hostname": TARGET});
         }
+        let disks: Vec<&str> = self.sides[0].written().collect();
         let address = json!({"type": "unix", "data": {"path": disk}});
         to.ask("nbd-server-start", with(json!({"addr": address}), &export_with)).await?;
-        let export = json!({"type": "nbd", "id": "e", "node-name": DISK, "name": DISK, "writable": true});
-        to.ask("block-export-add", export).await?;
+        for name in &disks {
+            let export =
+                json!({"type": "nbd", "id": name, "node-name": name, "name": name, "writable": true});
+            to.ask("block-export-add", export).await?;
+        }
         to.ask("migrate-incoming", json!({"uri": format!("unix:{}", memory.display())})).await?;
-        let server = json!({"type": "unix", "path": disk});
-        let copy = json!({"driver": "nbd", "node-name": "copy", "server": server, "export": DISK});
-        from.ask("blockdev-add", with(copy, &copy_with)).await?;
-        let mirror = json!({"job-id": "mirror", "device": DISK, "target": "copy", "sync": "top",
-            "copy-mode": "background"});
-        from.ask("blockdev-mirror", mirror).await?;
-        until(from, "query-block-jobs", |jobs| jobs.pointer("/0/ready") == Some(&json!(true))).await?;
+        for name in &disks {
+            let (server, node) = (json!({"type": "unix", "path": disk}), format!("copy-{name}"));
+            let copy = json!({"driver": "nbd", "node-name": node, "server": server, "export": name,
+                "discard": "unmap"});
+            from.ask("blockdev-add", with(copy, &copy_with)).await?;
+            let sync = if *name == ROOT { "top" } else { "full" };
+            let mirror = json!({"job-id": format!("mirror-{name}"), "device": name, "target": node, "sync": sync,
+                "copy-mode": "background"});
+            from.ask("blockdev-mirror", mirror).await?;
+        }
+        let is_ready = |jobs: &Value| {
+            jobs.as_array().is_some_and(|jobs| jobs.iter().all(|job| job.get("ready") == Some(&json!(true))))
+        };
+        until(from, "query-block-jobs", is_ready).await?;
         // As ours: see `sees_all_writes` of neonvm-hypervisor.
         from.ask("stop", json!({})).await?;
         from.ask("migrate", json!({"uri": format!("unix:{}", memory.display())})).await?;
         until(from, "query-migrate", |info| !is(info, "setup")).await?;
         from.ask("cont", json!({})).await?;
         until(from, "query-migrate", |info| is(info, "pre-switchover")).await?;
-        from.ask("block-job-cancel", json!({"device": "mirror"})).await?;
+        for name in &disks {
+            from.ask("block-job-cancel", json!({"device": format!("mirror-{name}")})).await?;
+        }
         until(from, "query-block-jobs", |jobs| jobs.as_array().is_some_and(Vec::is_empty)).await?;
         from.ask("migrate-continue", json!({"state": "pre-switchover"})).await?;
         let info = until(from, "query-migrate", |info| is(info, "completed") || is(info, "failed")).await?;
         ensure!(is(&info, "completed"), "{info}");
-        to.ask("block-export-del", json!({"id": "e", "mode": "hard"})).await?;
+        for name in &disks {
+            to.ask("block-export-del", json!({"id": name, "mode": "hard"})).await?;
+        }
         to.ask("nbd-server-stop", json!({})).await?;
         until(to, "query-status", |status| is(status, "running")).await?;
         let number = |name: &str| info.get(name).and_then(Value::as_f64).context("a number is missing");
@@ -197,4 +213,31 @@ pub(super) async fn filled(process: u32, mebibytes: u64) -> anyhow::Result<()> {
         before = now;
         tokio::time::sleep(FILL_EVERY).await;
     }
+}
+
+/// Waits until files that the process writes have so many MiB on their disk, and stay so.
+pub(super) async fn written(process: u32, mebibytes: u64) -> anyhow::Result<()> {
+    let on_disk = || -> anyhow::Result<u64> {
+        let mut most = 0;
+        for entry in std::fs::read_dir(format!("/proc/{process}/fd"))? {
+            // Descriptors come and go.
+            let Ok(metadata) = std::fs::metadata(entry?.path()) else { continue };
+            if metadata.is_file() && metadata.len() > mebibytes << 20 {
+                most = metadata.blocks().max(most);
+            }
+        }
+        Ok(most >> 11)
+    };
+    let limit = Instant::now() + LIMIT;
+    let mut before = 0;
+    while mebibytes > 0 {
+        let now = on_disk()?;
+        if now >= mebibytes && now == before {
+            break;
+        }
+        ensure!(Instant::now() < limit, "the guest has written {now} of {mebibytes} MiB");
+        before = now;
+        tokio::time::sleep(FILL_EVERY).await;
+    }
+    Ok(())
 }

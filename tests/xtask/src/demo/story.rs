@@ -1,5 +1,5 @@
-//! What is shown: a database grows under load by itself, a full node denies more, the database moves to another node while it is
-//! used, and idle machines give back.
+//! What is shown: a database on a volume grows under load by itself, a full node denies more, the database moves to another node
+//! while it is used, an idle machine gives back, a restart keeps the rows, and a packet wakes a suspended database.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
@@ -30,9 +30,9 @@ pub(super) fn run(stage: &Stage) -> anyhow::Result<()> {
     stage.neonctl(&["local", "up", "--name", "demo", "--nodes", "2", "--cpus", "2", "--memory", "7Gi"])?;
     prepare::all(stage)?;
     stage.title(
-        "A virtual machine with PostgreSQL: a quarter of a CPU to a whole one, 1Gi to 4Gi, as it needs",
+        "A virtual machine with PostgreSQL: a quarter of a CPU to a whole one, 1Gi to 4Gi, as it needs; its data on a volume",
     );
-    create(stage, "pg", "0.25..1", "1Gi..4Gi", &["--overlay"])?;
+    create(stage, "pg", "0.25..1", "1Gi..4Gi", &["--overlay", "--volume", "data=2Gi:/var/lib/postgresql"])?;
     stage.neonctl(&["vm", "list"])?;
     let address = stage.output("neonctl", &["vm", "get", "pg", "-o", "jsonpath={.status.extraNetIP}"])?;
     tables(stage, &address)?;
@@ -43,12 +43,49 @@ pub(super) fn run(stage: &Stage) -> anyhow::Result<()> {
         println!("         pgbench: {line}");
     }
     ensure!(summary.contains("number of failed transactions: 0"), "pgbench lost transactions");
+    let written = rows(stage, &address)?;
+    ensure!(summary.contains(&format!("actually processed: {written}\n")), "of its rows {written} are there");
     idle_again(stage)?;
     memory(stage)?;
+    restarts(stage, &address, &written)?;
     stage.title("What the cluster knows about it");
     stage.neonctl(&["vm", "describe", "pg"])?;
     stage.neonctl(&["status"])?;
-    history(stage)
+    history(stage)?;
+    sleeps(stage, &address, &written)
+}
+
+/// Asks the database how many transactions of pgbench are on its disk.
+fn rows(stage: &Stage, address: &str) -> anyhow::Result<String> {
+    let arguments = ["-h", address, "-U", "postgres", "-qAtc", "select count(*) from pgbench_history"];
+    stage.show("psql", &arguments);
+    let output = stage.database_client("psql", &arguments).output()?;
+    ensure!(output.status.success(), "psql: {}", String::from_utf8_lossy(&output.stderr));
+    let rows = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    println!("         psql: {rows}");
+    Ok(rows)
+}
+
+/// A new pod and a new boot; what pgbench wrote is there.
+fn restarts(stage: &Stage, address: &str, written: &str) -> anyhow::Result<()> {
+    stage.title("A restart: the volume has every row");
+    stage.neonctl(&["vm", "disk", "list", "pg"])?;
+    stage.neonctl(&["vm", "restart", "pg"])?;
+    answers(stage, address)?;
+    ensure!(rows(stage, address)? == written, "the restart lost rows");
+    Ok(())
+}
+
+/// Suspended, and woken by the first packet of a client.
+fn sleeps(stage: &Stage, address: &str, written: &str) -> anyhow::Result<()> {
+    stage.title("To zero: its memory goes to a file, QEMU ends, and the pod requests nothing");
+    stage.neonctl(&["vm", "suspend", "pg"])?;
+    stage.neonctl(&["vm", "list"])?;
+    stage.title("The first packet wakes it");
+    let begun = Instant::now();
+    ensure!(rows(stage, address)? == written, "the wake lost rows");
+    println!("         answered {} ms after the connection began", begun.elapsed().as_millis());
+    stage.neonctl(&["vm", "list"])
 }
 
 /// The whole run as text, and as a plot and a page to keep.
@@ -73,13 +110,19 @@ fn node(stage: &Stage) -> anyhow::Result<String> {
     stage.output("neonctl", &["vm", "get", "pg", "-o", "jsonpath={.status.node}"])
 }
 
-fn tables(stage: &Stage, address: &str) -> anyhow::Result<()> {
-    stage.title("Tables for pgbench");
+/// Waits until the database takes connections.
+fn answers(stage: &Stage, address: &str) -> anyhow::Result<()> {
     let until = Instant::now() + Duration::from_secs(60);
     while !stage.database_client("pg_isready", &["-q", "-h", address]).status()?.success() {
         ensure!(Instant::now() < until, "PostgreSQL does not answer at {address}:5432");
         std::thread::sleep(Duration::from_millis(100));
     }
+    Ok(())
+}
+
+fn tables(stage: &Stage, address: &str) -> anyhow::Result<()> {
+    stage.title("Tables for pgbench");
+    answers(stage, address)?;
     let fill = ["-h", address, "-U", "postgres", "-i", "-q", "-s", "2", "postgres"];
     stage.show("pgbench", &fill);
     let filled = stage.database_client("pgbench", &fill).stderr(Stdio::null()).status()?;

@@ -40,6 +40,11 @@ pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-int-or-string": true, "pattern": QUANTITY_PATTERN })
 }
 
+/// In a list: without the length, the API server takes each text of a rule to be as long as a request, and refuses the definition.
+pub(crate) fn quantity_of_item(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "x-kubernetes-int-or-string": true, "pattern": QUANTITY_PATTERN, "maxLength": 32 })
+}
+
 pub(crate) fn memory_slot_size(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,

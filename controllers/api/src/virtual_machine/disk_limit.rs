@@ -30,7 +30,7 @@ pub struct DiskLimit {
     pub iops: Option<u32>,
     /// Bytes a second, from `64Ki` to `100Gi`. Absent: not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::quantity")]
+    #[schemars(schema_with = "schema::quantity_of_item")]
     pub bandwidth: Option<Quantity>,
     /// What a disk that was used less before may do for a while.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,7 +47,7 @@ pub struct DiskLimitBurst {
     pub iops: Option<u32>,
     /// Bytes a second, above the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::quantity")]
+    #[schemars(schema_with = "schema::quantity_of_item")]
     pub bandwidth: Option<Quantity>,
     /// How long a burst at full speed lasts, in seconds.
     #[serde(default = "one")]

@@ -101,6 +101,7 @@ pub struct VirtualMachineStatus {
     pub volumes: Vec<VolumeStatus>,
     /// Limits of disks that are in force. Whether one binds is in the condition `DiskLimited`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 65))]
     pub disk_limits: Vec<DiskLimit>,
     /// The VM's active migration. There is at most one: migrations not named here leave the VM alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]

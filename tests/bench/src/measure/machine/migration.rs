@@ -192,9 +192,7 @@ fn full_beside(ours: &[Move], bare: &[Move]) -> Row {
 
 /// A machine that moves with its volume: all that is waited for counts, because QEMU's own times begin after the volume is copied.
 fn volume_beside(ours: &[Move], bare: &[Move]) -> Vec<Row> {
-    let parts: [(&str, fn(&Move) -> f64); 2] =
-        [("request → end", |one| one.whole), ("downtime", |one| one.downtime)];
-    let row = |(what, of): (&str, fn(&Move) -> f64)| {
+    let row = |what: &str, of: fn(&Move) -> f64| {
         let column = |moves: &[Move]| both(&moves.iter().map(of).collect::<Vec<f64>>());
         let ((ours, ours_p90), (bare, bare_p90)) = (column(ours), column(bare));
         let what = format!("{what}, a volume with {WRITTEN} MiB, beside bare QEMU");
@@ -202,7 +200,7 @@ fn volume_beside(ours: &[Move], bare: &[Move]) -> Vec<Row> {
             "median {ours:.0} beside {bare:.0} ms, p90 {ours_p90:.0} beside {bare_p90:.0} ms, {VOLUME_ROUNDS} moves each"
         ))
     };
-    parts.map(row).into()
+    vec![row("request → end", |one| one.whole), row("downtime", |one| one.downtime)]
 }
 
 fn beside(ours: &[Move], bare: &[Move]) -> Vec<Row> {

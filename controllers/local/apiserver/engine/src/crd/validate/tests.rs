@@ -197,6 +197,28 @@ fn int_or_string_may_be_spelled_out() {
     assert_eq!(with_schema(&json!({"type": "object", "properties": {"a": either}})), Vec::<String>::new());
 }
 
+/// Each text of a rule counts as long as it may be, so a quantity without `maxLength` costs too much in a list.
+#[test]
+fn our_definitions_cost_no_more_than_a_server_allows() {
+    let all: Vec<Value> =
+        serde_json::from_str(include_str!("../../../../../../api/src/crd/definitions.json")).unwrap();
+    for mut definition in all {
+        prepare_create(&mut definition);
+        assert_eq!(texts(&definition), Vec::<String>::new(), "{}", definition["metadata"]["name"]);
+    }
+    let quantity = |longest: Option<u64>| json!({"x-kubernetes-int-or-string": true, "maxLength": longest});
+    let rule = "quantity(string(self)).compareTo(quantity('64Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0";
+    let list = |longest| {
+        let mut item = quantity(longest);
+        item["x-kubernetes-validations"] = json!([{"rule": rule}]);
+        with_schema(
+            &json!({"type": "object", "properties": {"a": {"type": "array", "maxItems": 65, "items": item}}}),
+        )
+    };
+    assert_eq!(list(Some(32)), Vec::<String>::new());
+    assert!(list(None).concat().contains("estimated rule cost exceeds budget"), "{:?}", list(None));
+}
+
 #[test]
 fn transition_rules_need_identity() {
     let items = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf"}]});

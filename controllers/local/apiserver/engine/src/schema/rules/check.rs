@@ -97,6 +97,10 @@ fn greatest(schema: &Schema) -> u64 {
     let limits = schema.constraints.as_deref();
     let room = |least: u64| (LARGEST - 2) / (least + 1);
     match schema.json_type {
+        // As the longest text.
+        _ if schema.int_or_string => limits
+            .and_then(|limits| limits.max_length)
+            .map_or(LARGEST - 2, |longest| longest.saturating_mul(4)),
         JsonType::Array => limits
             .and_then(|limits| limits.max_items)
             .unwrap_or_else(|| room(schema.items.as_deref().map_or(1, least))),

@@ -196,6 +196,16 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Whether it takes part in a migration.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.before.migration.is_some() || self.status.migration.is_some()
+    }
+
+    /// Whether a request is to be sent to the runner: it was not sent yet, or so long ago that it had no effect.
+    pub(crate) fn is_due(&mut self, sent: Option<Timestamp>) -> bool {
+        sent.is_none_or(|sent| self.has_passed(sent, self.settings.request_lifetime))
+    }
+
     /// Wakes `seconds` after `from`, if that is yet to come; whether it has come.
     pub(crate) fn has_passed(&mut self, from: Timestamp, seconds: i64) -> bool {
         let at = from.unix().saturating_add(seconds);

@@ -14,8 +14,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         return;
     }
     observe(pass, runner);
-    let moves = pass.before.migration.is_some() || pass.status.migration.is_some();
-    if !moves && !pause::is_held(pass) {
+    if !pass.is_moving() && !pause::is_held(pass) {
         follow(pass, runner);
     }
 }
@@ -60,5 +59,5 @@ fn is_due(pass: &mut Pass<'_>, request: &DiskRequest) -> bool {
     let asked =
         pass.observed.disks_requested.iter().find(|asked| asked.pod == pod && asked.request == *request);
     let at = asked.map(|asked| asked.at);
-    at.is_none_or(|at| pass.has_passed(at, pass.settings.request_lifetime))
+    pass.is_due(at)
 }

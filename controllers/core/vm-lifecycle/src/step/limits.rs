@@ -14,8 +14,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         return;
     }
     observe(pass, runner);
-    let moves = pass.before.migration.is_some() || pass.status.migration.is_some();
-    if !moves && !suspend::is_held(runner) {
+    if !pass.is_moving() && !suspend::is_held(runner) {
         follow(pass, runner);
     }
 }
@@ -69,7 +68,7 @@ fn follow(pass: &mut Pass<'_>, runner: &RunnerStatus) {
     let asked = pass.observed.limits_requested.as_ref();
     let same = asked.filter(|asked| asked.pod == pass.before.pod_name && asked.limits == wanted);
     let at = same.map(|asked| asked.at);
-    if at.is_none_or(|at| pass.has_passed(at, pass.settings.request_lifetime)) {
+    if pass.is_due(at) {
         pass.actions.push(Action::LimitDisks(wanted));
     }
 }

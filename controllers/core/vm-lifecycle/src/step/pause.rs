@@ -16,11 +16,7 @@ pub(super) fn is_held(pass: &Pass<'_>) -> bool {
 
 /// A VM that is being migrated is paused when the migration has ended.
 fn wanted(pass: &Pass<'_>) -> bool {
-    pass.vm.spec.is_paused() && !is_moving(pass)
-}
-
-fn is_moving(pass: &Pass<'_>) -> bool {
-    pass.before.migration.is_some() || pass.status.migration.is_some()
+    pass.vm.spec.is_paused() && !pass.is_moving()
 }
 
 /// While no runner is connected, what is recorded holds.
@@ -49,7 +45,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
             "the CPUs of the guest stand still; set powerState to Running to resume it",
         ),
         (false, true) => Finding::yes("Resuming", "the guest is being continued"),
-        (true, false) if is_moving(pass) => {
+        (true, false) if pass.is_moving() => {
             Finding::no("Migrating", "the VM is paused when its migration has ended")
         }
         (true, false) if runner.state == RunnerState::Booting => {

@@ -20,10 +20,6 @@ pub(super) fn is_asleep(runner: &RunnerStatus) -> bool {
     runner.suspend.as_ref().is_some_and(|suspend| suspend.state == SuspendState::Suspended)
 }
 
-fn is_moving(pass: &Pass<'_>) -> bool {
-    pass.before.migration.is_some() || pass.status.migration.is_some()
-}
-
 /// While no runner is connected, what is recorded holds.
 pub(super) fn step(pass: &mut Pass<'_>) {
     let Some(runner) = pass.observed.runner.current() else { return };
@@ -41,7 +37,7 @@ fn request(pass: &mut Pass<'_>, seen: &SuspendStatus) {
     let spec = &pass.vm.spec;
     let generation = pass.vm.metadata.generation.unwrap_or_default();
     // A VM that is being migrated is awake.
-    let moving = is_moving(pass);
+    let moving = pass.is_moving();
     let idle_after = spec.idle_after().filter(|_| !moving);
     let idle_after_ms = idle_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
     let deaf = !spec.wakes_on_network();
@@ -83,7 +79,7 @@ fn record(pass: &mut Pass<'_>, seen: &SuspendStatus) {
     }
     if is {
         pass.status.power_state = Some(PowerState::Suspended);
-        if !is_moving(pass) {
+        if !pass.is_moving() {
             pass.status.phase = Some(Phase::Suspended);
         }
     } else {
@@ -131,7 +127,7 @@ fn show(pass: &mut Pass<'_>, seen: &SuspendStatus, is_up: bool) {
             Some(why) => Finding::no("GuestBusy", format!("the guest denies to be suspended: {why}")),
             None => Finding::no("Suspending", "the VM is being suspended"),
         },
-        (SuspendState::Awake, false) if pass.vm.spec.is_suspended() && is_moving(pass) => {
+        (SuspendState::Awake, false) if pass.vm.spec.is_suspended() && pass.is_moving() => {
             Finding::no("Migrating", "the VM is suspended when its migration has ended")
         }
         (SuspendState::Awake, false) if pass.vm.spec.idle.is_some() && seen.wakes > 0 => {

@@ -30,20 +30,15 @@ fn cut(cluster: &Cluster, from: u64, after: u64) -> u64 {
     let mut writer = writer(cluster, from);
     let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines().map_while(Result::ok);
     let number = |line: String| line.parse::<u64>().unwrap() + 1;
-    let mut acknowledged =
+    let acknowledged =
         lines.by_ref().take(usize::try_from(after).unwrap()).map(number).last().unwrap_or(from);
     let qemus = Cluster::qemus(&uid);
     qemus.iter().for_each(|&pid| kill(pid, Signal::KILL));
     until(|| !qemus.iter().any(is_alive), || cluster.logs());
-    // What is still on its way to the client is acknowledged as well; the connection itself would stay until it times out.
-    let child = i32::try_from(writer.id()).unwrap();
-    std::thread::scope(|scope| {
-        let rest = scope.spawn(|| lines.map(number).last());
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        kill(child, Signal::KILL);
-        acknowledged = rest.join().unwrap().unwrap_or(acknowledged);
-    });
-    let _ = writer.wait();
+    // What is still on its way to the client is acknowledged as well.
+    let rest = std::thread::spawn(move || lines.map(number).last());
+    until(|| writer.try_wait().unwrap().is_some(), || cluster.logs());
+    let acknowledged = rest.join().unwrap().unwrap_or(acknowledged);
     assert!(acknowledged >= from + after, "the guest wrote {acknowledged} of {} rows", from + after);
     acknowledged
 }

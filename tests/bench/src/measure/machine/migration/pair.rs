@@ -192,9 +192,6 @@ async fn until(monitor: &mut Monitor, command: &str, good: impl Fn(&Value) -> bo
 
 /// Waits until the process has so many MiB of memory that it shares with no other process, and is quiet.
 pub(super) async fn filled(process: u32, mebibytes: u64) -> anyhow::Result<()> {
-    if mebibytes == 0 {
-        return Ok(());
-    }
     let resident = || -> anyhow::Result<u64> {
         let text = std::fs::read_to_string(format!("/proc/{process}/status"))?;
         // A memory of the guest is a file of its own: `RssShmem`.
@@ -202,17 +199,7 @@ pub(super) async fn filled(process: u32, mebibytes: u64) -> anyhow::Result<()> {
         let kib = text.lines().filter_map(|line| fields.iter().find_map(|field| line.strip_prefix(field)));
         Ok(kib.filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).sum::<u64>() >> 10)
     };
-    let limit = Instant::now() + LIMIT;
-    let mut before = 0;
-    loop {
-        let now = resident()?;
-        if now >= mebibytes && now == before {
-            return Ok(());
-        }
-        ensure!(Instant::now() < limit, "the guest has {now} of {mebibytes} MiB");
-        before = now;
-        tokio::time::sleep(FILL_EVERY).await;
-    }
+    settled("in use", mebibytes, resident).await
 }
 
 /// Waits until files that the process writes have so many MiB on their disk, and stay so.
@@ -228,17 +215,26 @@ pub(super) async fn written(process: u32, mebibytes: u64) -> anyhow::Result<()> 
         }
         Ok(most >> 11)
     };
+    settled("on its volume", mebibytes, on_disk).await
+}
+
+/// Waits until a measure of the guest, in MiB, is so large, and stays as it is; not at all for none.
+async fn settled(
+    what: &str,
+    mebibytes: u64,
+    measure: impl Fn() -> anyhow::Result<u64>,
+) -> anyhow::Result<()> {
     if mebibytes == 0 {
         return Ok(());
     }
     let limit = Instant::now() + LIMIT;
     let mut before = 0;
     loop {
-        let now = on_disk()?;
+        let now = measure()?;
         if now >= mebibytes && now == before {
             return Ok(());
         }
-        ensure!(Instant::now() < limit, "the guest has written {now} of {mebibytes} MiB");
+        ensure!(Instant::now() < limit, "the guest has {now} of {mebibytes} MiB {what}");
         before = now;
         tokio::time::sleep(FILL_EVERY).await;
     }

@@ -13,11 +13,12 @@ use neonvm_kit::trust::Trust;
 use rustls::{AlertDescription as Alert, CertificateError as Why, Error as Tls};
 
 use crate::pod_error::{Error as PodError, read};
+use crate::replaced::Watcher;
 
 /// File with the authorities that are trusted.
 const AUTHORITIES: &str = "ca.crt";
-/// Time between two reads of the files. The controller renews a certificate when a third of its life is left.
-const LOOK: Duration = Duration::from_secs(10);
+/// Time between two reads of the files if the kernel reports no change: a suspended VM has no timer that ends more often.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// The certificate in the pod's files, as it is now.
 #[derive(Debug)]
@@ -101,10 +102,20 @@ impl Renewed {
         true
     }
 
-    /// Reads the files periodically; never returns.
+    /// Reads the files when they have changed, and periodically; never returns.
     pub(crate) async fn keep(&self) {
+        let watcher = Watcher::new([self.directory.as_path()]);
+        let mut watcher = watcher
+            .inspect_err(|error| tracing::warn!(%error, "changes of the certificate are noticed later"))
+            .ok();
         loop {
-            tokio::time::sleep(LOOK).await;
+            let changed = async {
+                match &mut watcher {
+                    Some(watcher) => watcher.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let _ = tokio::time::timeout(LOOK, changed).await;
             self.refresh();
         }
     }
@@ -256,5 +267,42 @@ mod tests {
         keeping.abort();
         std::fs::remove_file(directory.path().join("tls.crt")).unwrap();
         assert_eq!(renewed.identity().certificate, second.certificate);
+    }
+
+    /// As a node does it: all files are new when the link is replaced.
+    #[tokio::test]
+    async fn files_that_the_node_replaces_are_taken_up_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let (authority, _) = Authority::generate().unwrap();
+        let replace = |identity: &Identity, version: &str| {
+            std::fs::create_dir(path(version)).unwrap();
+            let files = [
+                ("tls.crt", identity.certificate.as_str()),
+                ("tls.key", &identity.key),
+                ("ca.crt", authority.certificate()),
+            ];
+            for (name, text) in files {
+                std::fs::write(path(version).join(name), text).unwrap();
+                let _ = std::os::unix::fs::symlink(Path::new("..data").join(name), path(name));
+            }
+            std::os::unix::fs::symlink(version, path("..tmp")).unwrap();
+            std::fs::rename(path("..tmp"), path("..data")).unwrap();
+        };
+        let [first, second] = [(); 2].map(|()| authority.peer_for("x", &[NAME.to_owned()], 3600).unwrap());
+        replace(&first, "..1");
+        let known = neonvm_kit::anchors::fingerprints(authority.certificate()).unwrap();
+        let renewed = Arc::new(Renewed::load(directory.path(), &known).unwrap());
+        let keeping = Arc::clone(&renewed);
+        let keeping = tokio::spawn(async move { keeping.keep().await });
+        tokio::task::yield_now().await;
+        replace(&second, "..2");
+        let taken = async {
+            while renewed.identity.read().unwrap().certificate != second.certificate {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LOOK / 2, taken).await.unwrap();
+        keeping.abort();
     }
 }

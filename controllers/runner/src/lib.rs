@@ -21,6 +21,7 @@ mod network;
 pub mod options;
 mod pod_error;
 mod prepare;
+mod replaced;
 mod rights;
 mod run;
 mod runtime;

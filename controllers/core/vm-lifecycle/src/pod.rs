@@ -275,6 +275,25 @@ const FIRST_FREE_PORT: u16 = 1024;
 /// Name of the guest in the pod, for people and scripts in it.
 const GUEST_NAME: &str = "guest-vm";
 
+/// Period in seconds, and failures that count, of the probe until the guest is up. A guest may take any time: its VM is not killed for it.
+const STARTUP: (i32, i32) = (1, i32::MAX);
+/// The same from then on. Each probe wakes the runner, also that of a suspended VM.
+const READINESS: (i32, i32) = (10, 3);
+
+fn probe(port: u16, (period, failures): (i32, i32)) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some(READY_PATH.to_owned()),
+            port: IntOrString::Int(i32::from(port)),
+            scheme: Some("HTTPS".to_owned()),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(period),
+        failure_threshold: Some(failures),
+        ..Probe::default()
+    }
+}
+
 fn runner(
     vm: &VirtualMachine,
     image: &str,
@@ -289,17 +308,8 @@ fn runner(
         command: Some(COMMAND.into_iter().map(str::to_owned).collect()),
         env: Some(environment(settings, vm.spec.enable_acceleration)),
         ports: Some(ports(vm)),
-        readiness_probe: Some(Probe {
-            http_get: Some(HTTPGetAction {
-                path: Some(READY_PATH.to_owned()),
-                port: IntOrString::Int(i32::from(port)),
-                scheme: Some("HTTPS".to_owned()),
-                ..HTTPGetAction::default()
-            }),
-            period_seconds: Some(1),
-            failure_threshold: Some(3),
-            ..Probe::default()
-        }),
+        startup_probe: Some(probe(port, STARTUP)),
+        readiness_probe: Some(probe(port, READINESS)),
         resize_policy: settings.pod_size.then(size::policy),
         resources: Some(resources(vm, settings)?),
         security_context: Some(restricted()),

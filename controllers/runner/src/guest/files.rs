@@ -1,18 +1,14 @@
 //! Files kept in step: what a node puts into a mounted config map or secret is pushed into the guest, at once when it changes.
-//!
-//! The node replaces the link `..data` when it has written a new set of files; that is what is waited for. Nothing is polled.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base64::Engine as _;
-use rustix::fs::inotify;
-use tokio::io::AsyncReadExt as _;
-use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
 use super::daemon::Daemon;
+use crate::replaced::Watcher;
 use crate::volume::Modes;
 use neonvm_core_vm_lifecycle::runner::Event;
 
@@ -20,8 +16,6 @@ const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(10);
 /// Attempts without an answer of the guest after which that is reported: a guest boots meanwhile, in a minute if it is emulated.
 const PATIENCE: u32 = 16;
-/// The link the node replaces.
-const DATA: &str = "..data";
 
 /// A directory of the pod and where its files appear in the guest.
 #[derive(Clone, Debug)]
@@ -36,7 +30,7 @@ pub(crate) async fn keep(pairs: Vec<Pair>, daemon: Daemon, events: mpsc::Sender<
     if pairs.is_empty() {
         return;
     }
-    let mut watcher = match Watcher::new(&pairs) {
+    let mut watcher = match Watcher::new(pairs.iter().map(|pair| pair.source.as_path())) {
         Ok(watcher) => Some(watcher),
         Err(error) => {
             tracing::warn!(%error, "changes of mounted files will not be seen");
@@ -109,33 +103,6 @@ fn payload(directory: &Path, modes: &Modes) -> Result<Vec<u8>, String> {
     serde_json::to_vec(&all).map_err(|error| error.to_string())
 }
 
-/// Waits for replaced links.
-struct Watcher(pipe::Receiver);
-
-impl Watcher {
-    fn new(pairs: &[Pair]) -> std::io::Result<Self> {
-        let fd = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-        for pair in pairs {
-            let what = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
-            inotify::add_watch(&fd, &pair.source, what)?;
-        }
-        // Not a pipe, but read like one: when there is something, and never blocking.
-        Ok(Self(pipe::Receiver::from_file_unchecked(fd.into())?))
-    }
-
-    async fn changed(&mut self) {
-        let mut buffer = [0; 4096];
-        loop {
-            let Ok(count @ 1..) = self.0.read(&mut buffer).await else { return std::future::pending().await };
-            // Events are a head and a name that ends with NUL (inotify(7)); only the name matters.
-            let events = buffer.get(..count).unwrap_or_default();
-            if events.windows(DATA.len() + 1).any(|name| name.split_last() == Some((&0, DATA.as_bytes()))) {
-                return;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,7 +119,7 @@ mod tests {
         std::fs::create_dir(&data).unwrap();
         std::fs::write(data.join("Key.Name"), text).unwrap();
         std::os::unix::fs::symlink(format!("..{version}"), directory.join("..tmp")).unwrap();
-        std::fs::rename(directory.join("..tmp"), directory.join(DATA)).unwrap();
+        std::fs::rename(directory.join("..tmp"), directory.join("..data")).unwrap();
         let _ = std::os::unix::fs::symlink("..data/Key.Name", directory.join("Key.Name"));
     }
 
@@ -181,16 +148,5 @@ mod tests {
         let Some(Event::FilesFailed(why)) = reported.recv().await else { panic!("no failure") };
         assert!(why.starts_with("/x: cannot read the mounted files at /nowhere"), "{why}");
         task.abort();
-    }
-
-    #[tokio::test]
-    async fn a_replaced_link_is_noticed() {
-        let directory = directory();
-        let pairs =
-            [Pair { source: directory.path().to_owned(), target: "/x".into(), modes: Modes::default() }];
-        let mut watcher = Watcher::new(&pairs).unwrap();
-        std::fs::write(directory.path().join("other"), "").unwrap();
-        write(directory.path(), "2", "two");
-        tokio::time::timeout(Duration::from_secs(30), watcher.changed()).await.unwrap();
     }
 }

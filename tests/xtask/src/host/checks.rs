@@ -190,7 +190,8 @@ neonctl vm create q --image hello:1 --cpu 1..3 --memory 256Mi --no-autoscale --d
 sed -i 's/^spec:/spec:\n  cpuScalingMode: QmpScaling/' q.yaml
 neonctl vm create -f q.yaml --wait --timeout 300s
 for cpu in 2 3 2 1 3; do
-  neonctl vm scale q --cpu $cpu --memory 256Mi --wait --timeout 200s
+  neonctl vm scale q --cpu $cpu --memory 256Mi --wait --timeout 200s ||
+    fail "$(neonctl vm describe q; neonctl vm logs q --tail 40)"
   until_ok size q $cpu 256Mi
   test "$(neonctl vm ssh q -- nproc)" = $cpu
 done

@@ -92,9 +92,11 @@ fn the_smallest_machine() {
     assert_eq!(container["resources"], json!({"requests": amounts("520m"), "limits": amounts("600m")}));
     let without = |name: &str| json!({"resourceName": name, "restartPolicy": "NotRequired"});
     assert_eq!(container["resizePolicy"], json!([without("cpu"), without("memory")]));
-    let probe = &container["readinessProbe"];
-    assert_eq!(probe["httpGet"], json!({"path": "/ready", "port": 25183, "scheme": "HTTPS"}));
-    assert_eq!((&probe["periodSeconds"], &probe["failureThreshold"]), (&json!(1), &json!(3)));
+    for (probe, period, failures) in [("startupProbe", 1, i32::MAX), ("readinessProbe", 10, 3)] {
+        let probe = &container[probe];
+        assert_eq!(probe["httpGet"], json!({"path": "/ready", "port": 25183, "scheme": "HTTPS"}));
+        assert_eq!((&probe["periodSeconds"], &probe["failureThreshold"]), (&json!(period), &json!(failures)));
+    }
     let env: Vec<&str> =
         container["env"].as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
     assert_eq!(env, ["K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_IP", "K8S_POD_IPS", "K8S_NODE_NAME"]);

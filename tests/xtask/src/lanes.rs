@@ -62,7 +62,8 @@ fn has_guests(binary: &Binary) -> bool {
 }
 
 /// Tests with guests that take longer than what they add to the others is worth in the gate; the soak runs them.
-const LONG: [&str; 24] = [
+const LONG: [&str; 28] = [
+    "dirty::a_guest_with_all_of_its_memory_written_is_never_killed",
     "disk::workloads::postgres_goes_from_a_registry_into_a_vm_and_back",
     "down::a_vm_that_does_not_stop_is_killed_in_time",
     "down::vms_are_powered_off_and_start_again",
@@ -70,20 +71,23 @@ const LONG: [&str; 24] = [
     "drain::a_node_is_drained_and_no_vm_is_restarted",
     "ends::killed_processes_are_reported_and_replaced",
     "faults::a_target_that_dies_at_the_switch_leaves_the_guest_at_home",
-    "links::disks_are_copied_over_a_slow_link_and_given_up",
     "kuttl::scaling_scenarios_run",
+    "kuttl::short_scenarios_run",
+    "links::disks_are_copied_over_a_slow_link_and_given_up",
     "links::slow_dead_and_lossy_links",
+    "migration::a_database_is_migrated_under_load_and_keeps_its_sessions",
     "migration::the_scheduler_migrates_a_vm_off_a_node_under_pressure",
     "monitor::a_guest_under_load_asks_for_processors_and_memory",
+    "monitoring::dashboards_and_rules_work_in_prometheus",
     "moves::a_move_can_be_called_off_and_another_follows",
     "moves::a_target_without_its_source_ends",
     "moves::only_a_twin_is_let_in",
     "overlay::vms_of_two_nodes_reach_each_other_on_the_overlay",
-    "scenarios::swap_and_quotas_can_be_changed_from_inside",
     "scaling::a_full_node_refuses_and_reports_it",
     "scaling::a_hold_keeps_a_size_until_it_ends",
     "scaling::memory_grows_before_it_is_missing",
     "scaling::revisions_are_followed_even_backwards_and_the_agent_counts_on_from_them",
+    "scenarios::swap_and_quotas_can_be_changed_from_inside",
     "shapes::a_part_of_a_size_is_given",
     "sizes::a_guest_that_keeps_its_memory_is_reported_with_the_size_it_reached",
     "survival::nodes_are_separate_and_can_be_cordoned",

@@ -24,9 +24,11 @@ fn run_time(text: &str) -> Option<Duration> {
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
-/// Resident pages, the second word (proc_pid_statm(5)).
-fn resident_pages(text: &str) -> Option<u64> {
-    text.split_whitespace().nth(1)?.parse().ok()
+/// Resident memory, `VmRSS` in kibibytes (proc_pid_status(5)).
+fn resident(text: &str) -> Option<Bytes> {
+    let value = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(Bytes::new(kibibytes.saturating_mul(1024)))
 }
 
 impl Machine {
@@ -36,9 +38,9 @@ impl Machine {
     /// If QEMU has ended.
     pub fn usage(&self, threads: &[i32]) -> io::Result<Usage> {
         let directory = format!("/proc/{}", self.pid());
-        let pages = resident_pages(&fs::read_to_string(format!("{directory}/statm"))?).unwrap_or(0);
-        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
-        let mut usage = Usage { resident: Bytes::new(pages.saturating_mul(page)), ..Usage::default() };
+        // Not from `statm`, in pages: before Linux 6.4 a process that is not dumpable cannot find out how large they are.
+        let resident = resident(&fs::read_to_string(format!("{directory}/status"))?).unwrap_or_default();
+        let mut usage = Usage { resident, ..Usage::default() };
         for entry in fs::read_dir(format!("{directory}/task"))? {
             let Ok(entry) = entry else { continue };
             let Ok(text) = fs::read_to_string(entry.path().join("schedstat")) else { continue };
@@ -61,6 +63,8 @@ mod tests {
     fn the_kernels_texts_are_read() {
         assert_eq!(run_time("2016547 1000 12\n"), Some(Duration::from_nanos(2_016_547)));
         assert_eq!(run_time(""), None);
-        assert_eq!(resident_pages("500 123 4 5 6 7 8"), Some(123));
+        let status = "Name:\tqemu\nVmHWM:\t  900 kB\nVmRSS:\t   492 kB\nRssAnon:\t  4 kB\n";
+        assert_eq!(resident(status), Some(Bytes::new(492 << 10)));
+        assert_eq!(resident("Name:\tzombie\n"), None);
     }
 }

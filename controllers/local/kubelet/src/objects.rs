@@ -47,19 +47,42 @@ impl Subscription {
     /// # Errors
     /// If the API server does not answer within 10 s.
     pub(crate) async fn get(&self) -> Result<CachedData, String> {
-        let mut seen = self.seen.clone();
-        let known = tokio::time::timeout(DEADLINE, seen.wait_for(Option::is_some)).await;
-        match known {
-            Ok(Ok(seen)) => Ok(seen.clone().flatten()),
-            _ => Err("the API server did not answer within 10 s".to_owned()),
-        }
+        known(&mut self.seen.clone()).await
+    }
+}
+
+async fn known(seen: &mut watch::Receiver<Option<CachedData>>) -> Result<CachedData, String> {
+    let known = tokio::time::timeout(DEADLINE, seen.wait_for(Option::is_some)).await;
+    match known {
+        Ok(Ok(seen)) => Ok(seen.clone().flatten()),
+        _ => Err("the API server did not answer within 10 s".to_owned()),
+    }
+}
+
+/// An object of which each change is noticed once.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    seen: watch::Receiver<Option<CachedData>>,
+    _held: Arc<Subscription>,
+}
+
+impl From<Arc<Subscription>> for Followed {
+    fn from(held: Arc<Subscription>) -> Self {
+        Self { seen: held.seen.clone(), _held: held }
+    }
+}
+
+impl Followed {
+    /// As [`Subscription::get`]; what changes from then on is a change.
+    pub(crate) async fn get(&mut self) -> Result<CachedData, String> {
+        known(&mut self.seen).await
     }
 
-    /// Something that ends a wait when the object changes.
-    pub(crate) fn changes(&self) -> watch::Receiver<Option<CachedData>> {
-        let mut seen = self.seen.clone();
-        seen.mark_unchanged();
-        seen
+    /// Waits until it is another than [`Followed::get`] has returned, or than at the last change.
+    pub(crate) async fn changed(&mut self) {
+        if self.seen.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::{Duration, Instant};
 use crate::downward::Self_;
 use crate::files;
 use crate::images::{Images, Request};
-use crate::objects::{Kind, Objects, Subscription};
+use crate::objects::{Followed, Kind, Objects};
 use crate::problem::Problem;
 use crate::storage::Storage;
 use neonvm_core_kubelet::status::Surroundings;
@@ -59,14 +59,14 @@ impl Source {
 /// Objects that volumes show, and tokens in use.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
-    objects: BTreeMap<(Kind, String), Arc<Subscription>>,
+    objects: BTreeMap<(Kind, String), Followed>,
     tokens: BTreeMap<(String, i64), (String, Instant)>,
 }
 
 impl Held {
-    fn hold(&mut self, objects: &Objects, kind: Kind, namespace: &str, name: &str) -> Arc<Subscription> {
-        let hold = || objects.hold(kind, namespace, name);
-        Arc::clone(self.objects.entry((kind, name.to_owned())).or_insert_with(hold))
+    fn hold(&mut self, objects: &Objects, kind: Kind, namespace: &str, name: &str) -> &mut Followed {
+        let hold = || Followed::from(objects.hold(kind, namespace, name));
+        self.objects.entry((kind, name.to_owned())).or_insert_with(hold)
     }
 
     fn token(&self, key: &(String, i64)) -> Option<String> {
@@ -80,9 +80,8 @@ impl Held {
     }
 
     /// Waits until something shown has changed, or a token is to be renewed.
-    pub(crate) async fn changed(&self) {
-        let mut changes: Vec<_> = self.objects.values().map(|subscription| subscription.changes()).collect();
-        let waits: Vec<_> = changes.iter_mut().map(|change| Box::pin(change.changed())).collect();
+    pub(crate) async fn changed(&mut self) {
+        let waits: Vec<_> = self.objects.values_mut().map(|object| Box::pin(object.changed())).collect();
         let renewal = self.tokens.values().map(|(_, until)| *until).min();
         let renewal = async {
             match renewal {
@@ -203,8 +202,10 @@ impl VolumeSources {
             return Ok(None);
         }
         let (mut payload, place) = (gathering.payload, self.place(&volume.name));
-        let mode = if is_secret(volume) { 0o700 } else { 0o755 };
+        let mut mode = if is_secret(volume) { 0o700 } else { 0o755 };
         if self.owner.is_some() {
+            // At once: while it is written again, the group can read it.
+            mode |= 0o050;
             // As with kubelets the group of the pod's volumes reads them.
             payload.values_mut().for_each(|(_, mode)| *mode |= 0o440);
         }

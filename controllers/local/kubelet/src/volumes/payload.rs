@@ -83,8 +83,8 @@ impl Gathering<'_> {
         optional: Option<bool>,
     ) -> Result<(), Problem> {
         let namespace = self.context.namespace.clone();
-        let subscription = self.held.hold(&self.context.objects, kind, &namespace, name);
-        let mut seen = subscription.get().await.map_err(|error| self.wrong(error))?;
+        let seen = self.held.hold(&self.context.objects, kind, &namespace, name).get().await;
+        let mut seen = seen.map_err(|error| self.wrong(error))?;
         if seen.is_none() && kind == Kind::ConfigMap && name == ROOT_CA {
             seen = Some(Arc::new(self.publish_authority().await?));
         }

@@ -30,7 +30,7 @@ fn a_busy_loop_on_every_cpu_asks_for_the_next_within_half_a_second() {
     let asked = guest.tick();
     // The next size, whatever the unit is.
     assert_eq!(cpus(&asked), [2001]);
-    assert_eq!(wants(&asked)[0].reason, "CPU: 2 runnable tasks on 2 for 400 ms");
+    assert_eq!(wants(&asked)[0].reason, "CPU: 2 runnable tasks on 2 for 300 ms");
     assert!(wants(&asked)[0].mem.is_none());
     // The request is repeated every second as long as the load lasts, and not after the growth.
     // By then there is evidence for as much as makes two runnable tasks 90 % of it.

@@ -13,7 +13,7 @@ use neonvm_kit::trust::Trust;
 use rustls::{AlertDescription as Alert, CertificateError as Why, Error as Tls};
 
 use crate::pod_error::{Error as PodError, read};
-use crate::replaced::Watcher;
+use crate::replaced::{Watcher, changed};
 
 /// File with the authorities that are trusted.
 const AUTHORITIES: &str = "ca.crt";
@@ -109,13 +109,7 @@ impl Renewed {
             .inspect_err(|error| tracing::warn!(%error, "changes of the certificate are noticed later"))
             .ok();
         loop {
-            let changed = async {
-                match &mut watcher {
-                    Some(watcher) => watcher.changed().await,
-                    None => std::future::pending().await,
-                }
-            };
-            let _ = tokio::time::timeout(LOOK, changed).await;
+            let _ = tokio::time::timeout(LOOK, changed(&mut watcher)).await;
             self.refresh();
         }
     }

@@ -1,6 +1,6 @@
 //! Notices when the node has replaced the files of a mounted config map or secret.
 //!
-//! The node writes a new set of files, and then replaces the link `..data`; that is what is waited for. Nothing is polled.
+//! The node writes a new set of files, and then replaces the symbolic link `..data`; that is what is waited for. Nothing is polled.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use rustix::fs::inotify;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 
-/// The link the node replaces.
-const DATA: &str = "..data";
+/// The symbolic link that the node replaces.
+pub(crate) const DATA: &str = "..data";
 
-/// Waits for replaced links.
+/// Reports that the symbolic link of a directory was replaced.
 #[derive(Debug)]
 pub(crate) struct Watcher(pipe::Receiver);
 
@@ -30,8 +30,8 @@ impl Watcher {
         Ok(Self(pipe::Receiver::from_file_unchecked(fd.into())?))
     }
 
-    /// Waits until a link was replaced; for ever if the kernel reports nothing more.
-    pub(crate) async fn changed(&mut self) {
+    /// Waits until a symbolic link was replaced; does not return if the kernel reports nothing more.
+    async fn changed(&mut self) {
         let mut buffer = [0; 4096];
         loop {
             let Ok(count @ 1..) = self.0.read(&mut buffer).await else { return std::future::pending().await };
@@ -41,6 +41,14 @@ impl Watcher {
                 return;
             }
         }
+    }
+}
+
+/// Waits until the files of one of the directories were replaced; does not return if they are not watched.
+pub(crate) async fn changed(watcher: &mut Option<Watcher>) {
+    match watcher {
+        Some(watcher) => watcher.changed().await,
+        None => std::future::pending().await,
     }
 }
 

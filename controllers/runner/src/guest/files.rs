@@ -8,7 +8,7 @@ use base64::Engine as _;
 use tokio::sync::mpsc;
 
 use super::daemon::Daemon;
-use crate::replaced::Watcher;
+use crate::replaced::{Watcher, changed};
 use crate::volume::Modes;
 use neonvm_core_vm_lifecycle::runner::Event;
 
@@ -39,10 +39,7 @@ pub(crate) async fn keep(pairs: Vec<Pair>, daemon: Daemon, events: mpsc::Sender<
     };
     loop {
         push_all(&pairs, &daemon, &events).await;
-        match &mut watcher {
-            Some(watcher) => watcher.changed().await,
-            None => std::future::pending().await,
-        }
+        changed(&mut watcher).await;
     }
 }
 
@@ -119,7 +116,7 @@ mod tests {
         std::fs::create_dir(&data).unwrap();
         std::fs::write(data.join("Key.Name"), text).unwrap();
         std::os::unix::fs::symlink(format!("..{version}"), directory.join("..tmp")).unwrap();
-        std::fs::rename(directory.join("..tmp"), directory.join("..data")).unwrap();
+        std::fs::rename(directory.join("..tmp"), directory.join(crate::replaced::DATA)).unwrap();
         let _ = std::os::unix::fs::symlink("..data/Key.Name", directory.join("Key.Name"));
     }
 

@@ -232,7 +232,7 @@ impl World {
             let what = format!("{name}: a change from {} after our own to {last}", text(from));
             wrong = Some((Invariant::NoStaleWrite, what));
         }
-        if let Some(what) = out_of_bounds((&agent.seen, account.lower_before), now, from, to, unit) {
+        if let Some(what) = out_of_bounds(&agent.seen, now, from, to, unit) {
             let what = format!("{name}: a change from {} to {} {what}", text(from), text(to));
             wrong = Some((Invariant::Bounds, what));
         }
@@ -337,7 +337,7 @@ impl Account {
 
 /// What is wrong with a change, given what its agent has seen.
 fn out_of_bounds(
-    (seen, lower_before): (&Snapshot, Option<Resources>),
+    seen: &Snapshot,
     now: Time,
     from: Resources,
     to: Resources,
@@ -345,9 +345,7 @@ fn out_of_bounds(
 ) -> Option<&'static str> {
     let hold = seen.hold.filter(|(_, until)| now < *until).map(|(size, _)| size);
     // To take back a part of a shrinking under way, because the guest denies it, is not growth.
-    let field = |[from, to, unit, has]: [u64; 4],
-                 (min, max): (u64, u64),
-                 (hold, before): (Option<u64>, Option<u64>)| {
+    let field = |from: u64, to: u64, unit: u64, (min, max): (u64, u64), (hold, has): (Option<u64>, u64)| {
         if to == from || (from < to && to <= has) {
             return None;
         }
@@ -361,15 +359,14 @@ fn out_of_bounds(
         if to < from && to < min {
             return Some("is below the lower bound");
         }
-        (!to.is_multiple_of(unit.max(1)) && to != min && to != max && !(to < from && Some(to) == before))
+        (!to.is_multiple_of(unit.max(1)) && to != min && to != max)
             .then_some("is no whole number of compute units")
     };
     let has = seen.observed.unwrap_or_default();
     let milli = |size: Resources| u64::from(size.vcpus.milli());
     let bytes = |size: Resources| size.mem.get();
     let one = |of: &dyn Fn(Resources) -> u64| {
-        let sizes = [from, to, unit, has].map(of);
-        field(sizes, (of(seen.min), of(seen.max)), (hold.map(of), lower_before.map(of)))
+        field(of(from), of(to), of(unit), (of(seen.min), of(seen.max)), (hold.map(of), of(has)))
     };
     one(&milli).or_else(|| one(&bytes))
 }

@@ -104,9 +104,6 @@ impl World {
             self.agent_of(id, inc).filter(|agent| seen.generation >= agent.account.generation)
         {
             agent.account.generation = seen.generation;
-            if agent.seen.min != seen.min {
-                agent.account.lower_before = Some(agent.seen.min);
-            }
             agent.seen = *seen;
         }
         if let Some(observation) = self.observation(id, seen) {

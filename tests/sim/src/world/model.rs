@@ -192,8 +192,6 @@ pub(crate) struct Account {
     pub(crate) unacknowledged: Vec<Resources>,
     /// The newest generation of the object that the agent has received: older ones may be ignored.
     pub(crate) generation: i64,
-    /// The lower bound before the one that the agent sees: the guest may just have agreed to it.
-    pub(crate) lower_before: Option<Resources>,
     pub(crate) patching: Option<(u64, Time)>,
     pub(crate) patch_failed: Option<Time>,
     /// Of CPU and memory: whether it shrank last, and how often it has grown after that while all was calm.

@@ -239,6 +239,10 @@ impl State {
         let forced = self.forced_cpu(now);
         let agreed = self.monitor.connection.map(|connection| connection.exposed);
         let agreed = agreed.or(forced.map(|_| self.machine.asked));
+        // A consent may be for bounds that no longer hold; of such a size the whole units remain. Upstream takes it as it is.
+        let unit = self.settings.compute_unit;
+        let whole = |consent| units::fit(consent, unit, size).max(consent);
+        let agreed = if self.monitor.requests_cpu() { agreed.map(whole) } else { agreed };
         let limits = Limits {
             desired: size,
             agreed: agreed.map(|size| without(size, forced)),

@@ -13,9 +13,11 @@ use super::Sample;
 use super::history::{BUSY, FULL, milli};
 
 /// How long the run queue must be full before a request, if the last one was no false alarm. Under a quota the guest, and the
-/// monitor in it, stands still for most of each 100 ms: a little less than three of its periods is seen in the third.
-pub(super) const LEAST: Duration = Duration::from_millis(280);
-/// The same for the second request, shortly after a growth.
+/// monitor in it, stands still for most of each 100 ms: what lasts for three of its periods is seen in the fourth.
+pub(super) const LEAST: Duration = Duration::from_millis(320);
+/// In how many samples. On a busy host the guest stands still between few samples, and its processors count as busy.
+const SAMPLES: u64 = 5;
+/// The same time for the second request, shortly after a growth.
 const SECOND: Duration = Duration::from_millis(180);
 /// What the first false alarm adds to both, and what all of them add at most.
 const ALARM: Duration = Duration::from_millis(700);
@@ -24,6 +26,8 @@ const MOST: Duration = Duration::from_millis(2800);
 const JUMP: Duration = Duration::from_secs(1);
 /// How long a growth counts as recent, in which a full run queue is the second evidence.
 const RECENT: Duration = Duration::from_secs(3);
+/// How much earlier than its first sample a run can have begun at most. While an agent is connected, samples are closer together.
+const EARLIER: Duration = Duration::from_millis(150);
 /// How long the run queue may be seen not full within a run.
 const GAP: Duration = Duration::from_millis(60);
 /// How long after memory has come the kernel's own work for it does not count.
@@ -41,6 +45,8 @@ const WAITED: u64 = 100;
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Run {
     since: Duration,
+    /// How long it lasted before its first sample: the time for which the processors were busy since the sample before.
+    before: Duration,
     first: Sample,
     last: Duration,
     newest: Sample,
@@ -75,6 +81,8 @@ pub(super) struct Need {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Evidence {
     run: Option<Run>,
+    /// The newest sample; none since memory came.
+    newest: Option<(Duration, Sample)>,
     /// Time of the first sample.
     begun: Option<Duration>,
     trial: Option<Trial>,
@@ -89,19 +97,38 @@ pub(super) struct Evidence {
 impl Run {
     fn new(now: Duration, sample: Sample, cpu: MilliCpu) -> Self {
         let tasks = u64::from(sample.runnable);
-        Self { since: now, first: sample, last: now, newest: sample, cpu, tasks, samples: 1 }
+        let before = Duration::ZERO;
+        Self { since: now, before, first: sample, last: now, newest: sample, cpu, tasks, samples: 1 }
+    }
+
+    /// The same, if `earlier` is the sample before: it began when the processors became busy.
+    fn after(self, earlier: Option<(Duration, Sample)>) -> Self {
+        let Some((at, earlier)) = earlier else { return self };
+        let elapsed = self.since.saturating_sub(at).min(EARLIER);
+        let busy = self.first.busy_since(&earlier, self.since.saturating_sub(at)).unwrap_or(0);
+        let share = (busy * 1000 / self.reached().max(1)).min(1000);
+        Self { before: elapsed.mul_f64(share as f64 / 1000.0), ..self }
+    }
+
+    /// How long samples were taken in it.
+    fn seen(&self) -> Duration {
+        self.last.saturating_sub(self.since)
     }
 
     fn lasted(&self) -> Duration {
-        self.last.saturating_sub(self.since)
+        self.before.saturating_add(self.seen())
+    }
+
+    /// Processors, in thousandths, that are busy while the run queue is full.
+    fn reached(&self) -> u64 {
+        let level = u64::from(self.cpu.milli()) * FULL / 1000;
+        (u64::from(self.newest.online.max(1)) * 1000).min(level)
     }
 
     /// Whether processors were idle although the run queue looked full.
     fn is_contradicted(&self) -> bool {
-        let level = u64::from(self.cpu.milli()) * FULL / 1000;
-        let reached = (u64::from(self.newest.online.max(1)) * 1000).min(level);
-        let busy = self.newest.busy_since(&self.first, self.lasted());
-        busy.is_some_and(|busy| busy < reached * BUSY / 1000)
+        let busy = self.newest.busy_since(&self.first, self.seen());
+        busy.is_some_and(|busy| busy < self.reached() * BUSY / 1000)
     }
 
     /// Runnable tasks on average, in thousandths. If the kernel reports that no task waited for a processor, there were no
@@ -110,8 +137,7 @@ impl Run {
         let average = (self.tasks * 1000).div_ceil(self.samples.max(1));
         let waited = self.newest.cpu_pressure.zip(self.first.cpu_pressure);
         let waited = waited.and_then(|(now, then)| now.checked_sub(then)).map(|time| time.as_micros());
-        let is_chance =
-            waited.is_some_and(|time| time * 1000 < self.lasted().as_micros() * u128::from(WAITED));
+        let is_chance = waited.is_some_and(|time| time * 1000 < self.seen().as_micros() * u128::from(WAITED));
         milli(if is_chance { average.min(u64::from(self.newest.online.max(1)) * 1000) } else { average })
     }
 }
@@ -137,8 +163,9 @@ impl Evidence {
                 Some(if is_over { Run::new(now, sample, cpu) } else { run })
             }
             Some(run) if now.saturating_sub(run.last) <= GAP => Some(run),
-            _ => fills.then(|| Run::new(now, sample, cpu)),
+            _ => fills.then(|| Run::new(now, sample, cpu).after(self.newest)),
         };
+        self.newest = Some((now, sample));
     }
 
     /// Whether the run queue is full now, for however short a time: samples are to be taken often.
@@ -151,7 +178,8 @@ impl Evidence {
         let run = self.run.as_ref()?;
         let lasted = run.lasted();
         let grew = self.grown_at.is_some_and(|at| now.saturating_sub(at) < RECENT);
-        if lasted < if grew { SECOND } else { LEAST } + self.extra {
+        let (least, samples) = if grew { (SECOND, 1) } else { (LEAST, SAMPLES) };
+        if lasted < least + self.extra || run.samples < samples {
             return None;
         }
         let tasks = run.tasks();
@@ -177,7 +205,7 @@ impl Evidence {
     /// The kernel has more memory than before.
     pub(super) fn memory_came(&mut self, now: Duration) {
         self.memory_at = Some(now);
-        self.run = None;
+        (self.run, self.newest) = (None, None);
     }
 
     /// Finds out whether the last growth is used.

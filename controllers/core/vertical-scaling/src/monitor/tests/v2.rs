@@ -26,11 +26,11 @@ fn a_busy_loop_on_every_cpu_asks_for_the_next_within_half_a_second() {
     guest.connect(V2);
     guest.ticks(10);
     guest.sample.runnable = 2;
-    assert!(guest.ticks(3).is_empty());
+    assert!(guest.ticks(4).is_empty());
     let asked = guest.tick();
     // The next size, whatever the unit is.
     assert_eq!(cpus(&asked), [2001]);
-    assert_eq!(wants(&asked)[0].reason, "CPU: 2 runnable tasks on 2 for 300 ms");
+    assert_eq!(wants(&asked)[0].reason, "CPU: 2 runnable tasks on 2 for 500 ms");
     assert!(wants(&asked)[0].mem.is_none());
     // The request is repeated every second as long as the load lasts, and not after the growth.
     // By then there is evidence for as much as makes two runnable tasks 90 % of it.
@@ -52,6 +52,44 @@ fn a_burst_of_200_ms_asks_for_nothing() {
         guest.sample.runnable = 0;
         assert!(guest.ticks(5).is_empty());
     }
+}
+
+/// On a busy host the guest stands still for most of the time, and its monitor with it.
+#[test]
+fn a_run_queue_seen_in_few_samples_is_no_evidence() {
+    let mut guest = Guest::new(4 * GIB, 1);
+    guest.connect(V2);
+    guest.ticks(10);
+    for _ in 0..20 {
+        guest.sample.runnable = 1;
+        for _ in 0..4 {
+            guest.now += SAMPLE_INTERVAL * 2;
+            assert!(guest.tick().is_empty());
+        }
+        guest.sample.runnable = 0;
+        assert!(guest.ticks(5).is_empty());
+    }
+}
+
+/// Samples of an idle guest are far apart: the load begins when its processors become busy.
+#[test]
+fn a_run_begins_when_the_processors_become_busy() {
+    let asked_after = |idle: u64| {
+        let mut guest = Guest::new(4 * GIB, 1);
+        guest.connect(V2);
+        guest.ticks(10);
+        guest.sample.runnable = 1;
+        guest.sample.idle = guest.sample.idle.map(|before| before + Duration::from_millis(idle));
+        let begun = guest.now;
+        let mut tick = || {
+            guest.now += Duration::from_millis(40);
+            !cpus(&guest.step(Event::Sample(Some(guest.sample)))).is_empty()
+        };
+        assert!((0..20).any(|_| tick()));
+        (guest.now - begun).as_millis()
+    };
+    // The first sample of the load is 40 ms after the last one without it.
+    assert_eq!((asked_after(0), asked_after(40)), (320, 360));
 }
 
 #[test]
@@ -154,8 +192,8 @@ fn false_alarms_make_a_guest_patient() {
         guest.ticks(10);
         needed
     };
-    assert_eq!([false, false, false, false, false].map(&mut alarm), [4, 4, 11, 18, 32]);
-    assert_eq!([true, true, false].map(&mut alarm), [32, 4, 4]);
+    assert_eq!([false, false, false, false, false].map(&mut alarm), [5, 5, 11, 18, 32]);
+    assert_eq!([true, true, false].map(&mut alarm), [32, 5, 5]);
 }
 
 #[test]

@@ -40,9 +40,10 @@ pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-int-or-string": true, "pattern": QUANTITY_PATTERN })
 }
 
-/// In a list: without the length, the API server takes each text of a rule to be as long as a request, and refuses the definition.
+/// In a list: without a length the API server takes each text of a rule to be as long as a request, and refuses the definition. That of
+/// int-or-string is read by newer servers only (1.35 does, 1.31 does not). Admission turns a number into a text.
 pub(crate) fn quantity_of_item(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "x-kubernetes-int-or-string": true, "pattern": QUANTITY_PATTERN, "maxLength": 32 })
+    json_schema!({ "type": "string", "pattern": QUANTITY_PATTERN, "maxLength": 32 })
 }
 
 pub(crate) fn memory_slot_size(_: &mut SchemaGenerator) -> Schema {

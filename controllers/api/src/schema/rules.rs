@@ -166,8 +166,7 @@ pub(crate) fn disk() -> Value {
 /// As `validate`, except for amounts at the edges that the schema has.
 pub(crate) fn disk_limit() -> Value {
     let within = |field: &str| {
-        let limit =
-            |amount: &str| format!("{}.compareTo(quantity('{amount}'))", quantity(&format!("self.{field}")));
+        let limit = |amount: &str| format!("quantity(self.{field}).compareTo(quantity('{amount}'))");
         let parent =
             field.rsplit_once('.').map_or(String::new(), |(parent, _)| format!("!has(self.{parent}) || "));
         rule(
@@ -191,11 +190,8 @@ pub(crate) fn disk_limit() -> Value {
             "burst.iops must be above iops, which must be set; raise it or set the limit"
         ),
         rule(
-            format!(
-                "!has(self.burst) || !has(self.burst.bandwidth) || has(self.bandwidth) && {}.compareTo({}) < 0",
-                quantity("self.bandwidth"),
-                quantity("self.burst.bandwidth")
-            ),
+            "!has(self.burst) || !has(self.burst.bandwidth) || has(self.bandwidth) \
+             && quantity(self.bandwidth).compareTo(quantity(self.burst.bandwidth)) < 0",
             "burst.bandwidth must be above bandwidth, which must be set; raise it or set the limit"
         ),
     ])

@@ -104,10 +104,10 @@ impl Run {
     /// The same, if `earlier` is the sample before: it began when the processors became busy.
     fn after(self, earlier: Option<(Duration, Sample)>) -> Self {
         let Some((at, earlier)) = earlier else { return self };
-        let elapsed = self.since.saturating_sub(at).min(EARLIER);
-        let busy = self.first.busy_since(&earlier, self.since.saturating_sub(at)).unwrap_or(0);
+        let elapsed = self.since.saturating_sub(at);
+        let busy = self.first.busy_since(&earlier, elapsed).unwrap_or(0);
         let share = (busy * 1000 / self.reached().max(1)).min(1000);
-        Self { before: elapsed.mul_f64(share as f64 / 1000.0), ..self }
+        Self { before: elapsed.min(EARLIER).mul_f64(share as f64 / 1000.0), ..self }
     }
 
     /// How long samples were taken in it.

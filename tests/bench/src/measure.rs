@@ -29,7 +29,8 @@ impl Setup {
 }
 
 /// Names for `--only`, in the order in which they run.
-pub const NAMES: &[&str] = &["start", "machine", "growth", "migration", "suspend", "fleet", "scheduler"];
+pub const NAMES: &[&str] =
+    &["start", "machine", "growth", "migration", "suspend", "volume", "fleet", "scheduler"];
 
 /// Runs one measurement, which adds each of its rows as soon as it is measured.
 pub async fn run(name: &str, setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
@@ -39,6 +40,7 @@ pub async fn run(name: &str, setup: &Setup, rows: &mut Rows) -> anyhow::Result<(
         "growth" => machine::growth::run(setup, rows).await,
         "migration" => machine::migration::run(setup, rows).await,
         "suspend" => machine::suspend::run(setup, rows).await,
+        "volume" => machine::volume(setup, rows).await,
         "scheduler" => scheduler::run(setup, rows).await,
         "fleet" => {
             let directory = setup.directory()?;

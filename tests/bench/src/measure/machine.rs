@@ -3,6 +3,7 @@
 
 mod bare;
 mod cluster;
+mod fsync;
 pub(super) mod growth;
 mod list;
 mod log;
@@ -33,6 +34,8 @@ const NAME_GROWTH: &str = "growth";
 const NAME_MIGRATION: &str = "migration";
 /// The same of [`suspend`].
 const NAME_SUSPEND: &str = "suspend";
+/// The same of [`volume`].
+const NAME_VOLUME: &str = "volume";
 /// Longest wait for anything; emulated on a busy machine it may be slow.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -51,6 +54,18 @@ pub(super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
     cluster.down()?;
     rows.push(list::up(setup).context("local up")?)?;
     rows.push(list::run(setup).await.context("lists")?)
+}
+
+/// Machines with persistent volumes.
+pub(super) async fn volume(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
+    if let Some(missing) = missing()? {
+        return rows.push(Row::plain(NAME_VOLUME, "skipped", 0.0, "").note(missing));
+    }
+    rows.push(
+        Row::plain(NAME_VOLUME, "load of this host, before", load(), "").note("average of one minute"),
+    )?;
+    fsync::run(setup, rows).await?;
+    migration::with_volume(setup, rows).await
 }
 
 /// What is not there, if something is not.

@@ -155,6 +155,23 @@ pub(super) fn machine(name: &str) -> anyhow::Result<DynamicObject> {
     }))?)
 }
 
+/// One of an image, with an own volume of so many MiB at `/data`.
+pub(super) fn machine_with_a_volume(
+    name: &str,
+    image: &str,
+    mebibytes: u64,
+) -> anyhow::Result<DynamicObject> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": name},
+        "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5,
+            "disks": [{"name": "data", "mountPath": "/data"}],
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": format!("{mebibytes}Mi")}}}}],
+            "guest": {"cpus": {"min": 1, "max": 2, "use": 1}, "memorySlotSize": "256Mi",
+                "memorySlots": {"min": 2, "max": 4, "use": 2}, "rootDisk": {"image": image}}}
+    }))?)
+}
+
 /// Sends the request that creates a machine.
 pub(super) async fn create(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<()> {
     let made = api.create(&PostParams::default(), &machine(name)?).await?;

@@ -13,14 +13,14 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt as _};
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::{VirtualMachineMigration, VirtualMachineMigrationStatus};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::clients::Clients;
 use self::pair::{Pair, Wire};
 use super::super::Setup;
 use super::cluster::{self, Cluster, machines};
 use super::watch::Watch;
-use super::{LIMIT, NAME_MIGRATION as NAME, both, log, milliseconds, missing, start};
+use super::{LIMIT, NAME_MIGRATION as NAME, NAME_VOLUME, both, log, milliseconds, missing, start};
 use crate::measure::processors;
 use crate::report::{Row, Rows};
 
@@ -72,12 +72,6 @@ pub(in super::super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Res
         "mkdir -p /full; mount -t tmpfs -o size=90% full /full; {file} >/full/file; exec sleep 1000000"
     );
     cluster.image_of(FULL, &fill)?;
-    let bytes = WRITTEN << 20;
-    let write = format!(
-        "[ -e /data/done ] || {{ while cat /bin/busybox; do :; done | head -c {bytes} >/data/file; touch /data/done; sync; }}; \
-         exec sleep 1000000"
-    );
-    cluster.image_of(VOLUME, &write)?;
     let client = cluster.client().await?;
     let mut watch = Watch::open(&client).await?;
     let idle = cluster::machine("moves")?;
@@ -93,10 +87,24 @@ pub(in super::super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Res
     let what =
         format!("processor time of bare QEMUs with their own TLS, {FILLED} MiB in use, beside without");
     rows.push(encryption(&what, &full))?;
-    let volume = (&machine_with_a_volume()?, Use { memory: 0, volume: WRITTEN });
-    let volume = in_turn(&cluster, &mut watch, volume, VOLUME_ROUNDS).await?;
-    rows.extend(volume_beside(&volume.ours, &volume.bare))?;
     rows.extend(connections(&client, &mut watch).await?)?;
+    cluster.down()
+}
+
+/// A machine that moves with its volume, in a cluster of its own.
+pub(in super::super) async fn with_volume(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
+    let cluster = Cluster::start(setup, &["--nodes", "2", "--cpus", "4"])?;
+    let bytes = WRITTEN << 20;
+    let write = format!(
+        "[ -e /data/done ] || {{ while cat /bin/busybox; do :; done | head -c {bytes} >/data/file; touch /data/done; sync; }}; \
+         exec sleep 1000000"
+    );
+    cluster.image_of(VOLUME, &write)?;
+    let mut watch = Watch::open(&cluster.client().await?).await?;
+    let machine = cluster::machine_with_a_volume("volume", VOLUME, 2 * WRITTEN)?;
+    let moves =
+        in_turn(&cluster, &mut watch, (&machine, Use { memory: 0, volume: WRITTEN }), VOLUME_ROUNDS).await?;
+    rows.extend(volume_beside(&moves.ours, &moves.bare))?;
     cluster.down()
 }
 
@@ -106,25 +114,6 @@ struct Use {
     memory: u64,
     /// On its volume.
     volume: u64,
-}
-
-fn machine_with_a_volume() -> anyhow::Result<DynamicObject> {
-    let mut machine = cluster::machine("volume")?;
-    let spec =
-        machine.data.get_mut("spec").and_then(Value::as_object_mut).context("a machine without a spec")?;
-    let size = json!({"requests": {"storage": format!("{}Mi", 2 * WRITTEN)}});
-    spec.insert("disks".to_owned(), json!([{"name": "data", "mountPath": "/data"}]));
-    spec.insert(
-        "volumeClaimTemplates".to_owned(),
-        json!([{"metadata": {"name": "data"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": size}}]),
-    );
-    spec.insert(
-        "guest".to_owned(),
-        json!({"cpus": {"min": 1, "max": 2, "use": 1}, "memorySlotSize": "256Mi",
-        "memorySlots": {"min": 2, "max": 4, "use": 2}, "rootDisk": {"image": VOLUME}}),
-    );
-    Ok(machine)
 }
 
 /// Moves of a machine, of bare QEMUs, and of bare QEMUs that encrypt.
@@ -196,7 +185,7 @@ fn volume_beside(ours: &[Move], bare: &[Move]) -> Vec<Row> {
         let column = |moves: &[Move]| both(&moves.iter().map(of).collect::<Vec<f64>>());
         let ((ours, ours_p90), (bare, bare_p90)) = (column(ours), column(bare));
         let what = format!("{what}, a volume with {WRITTEN} MiB, beside bare QEMU");
-        Row::at_most(NAME, &what, ours / bare.max(0.001), "×", 1.1).note(format!(
+        Row::at_most(NAME_VOLUME, &what, ours / bare.max(0.001), "×", 1.1).note(format!(
             "median {ours:.0} beside {bare:.0} ms, p90 {ours_p90:.0} beside {bare_p90:.0} ms, {VOLUME_ROUNDS} moves each"
         ))
     };

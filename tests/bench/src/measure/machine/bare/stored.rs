@@ -111,7 +111,11 @@ impl Stored {
 }
 
 /// Lets a port of this host lead into the guest.
-async fn forward(monitor: &mut Monitor, from: SocketAddr, port: u16) -> anyhow::Result<()> {
+pub(in super::super) async fn forward(
+    monitor: &mut Monitor,
+    from: SocketAddr,
+    port: u16,
+) -> anyhow::Result<()> {
     let line = format!("hostfwd_add net0 tcp:{from}-169.254.254.254:{port}");
     monitor.ask("human-monitor-command", json!({"command-line": line})).await.map(drop)
 }

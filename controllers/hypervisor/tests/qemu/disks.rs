@@ -2,16 +2,17 @@
 
 use neonvm_test_support::{Missing, Need, need, needs};
 use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use neonvm_hypervisor::disks::{
     DiskError, EmptyDisk, VolumeFile, empty, file_size, inspect, overlay, swap, volume,
 };
 use neonvm_hypervisor::machine::{GrowError, Machine, MachineEvent, RunState, StartError};
-use neonvm_hypervisor::plan::{BaseFormat, DiskImage, DiskPlan};
+use neonvm_hypervisor::plan::{BaseFormat, DiskImage, DiskPlan, MachinePlan};
 use neonvm_types::Bytes;
 
-use crate::lab::{Console, PATIENCE, event, lab, resources, start, until};
+use crate::lab::{Console, Lab, PATIENCE, event, lab, resources, start, until};
 
 /// Output of a program, which must succeed.
 fn run(name: &str, arguments: &[&str]) -> String {
@@ -211,6 +212,17 @@ async fn a_disk_that_is_missing_or_corrupt_is_named() {
     assert!(error.to_string().contains("Image is not in qcow2 format"), "{error}");
 }
 
+/// A plan with a root disk in this directory, and a volume as the second disk.
+fn with_volume(lab: &Lab, directory: &Path, path: &Path, device: bool) -> MachinePlan {
+    let root = directory.join("root.raw");
+    std::fs::write(&root, vec![0; 1 << 20]).unwrap();
+    let disk = |name: &str, image| DiskPlan { name: name.into(), image, read_only: false, discard: true };
+    let volume = DiskImage::Volume { path: path.to_owned(), device, shared: false };
+    let mut plan = lab.plan("wait");
+    plan.disks = vec![disk("root", DiskImage::Raw(root)), disk("data", volume)];
+    plan
+}
+
 /// The file grows with the volume's size, the guest's kernel takes note, and nothing shrinks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_on_a_volume_grows_while_the_guest_runs() {
@@ -219,12 +231,7 @@ async fn a_disk_on_a_volume_grows_while_the_guest_runs() {
     let path = directory.path().join("disk.img");
     let length = || Bytes::new(std::fs::metadata(&path).unwrap().len());
     std::fs::File::create(&path).unwrap().set_len(file_size(Bytes::mib(64)).get()).unwrap();
-    let image = DiskImage::Volume { path: path.clone(), device: false, shared: false };
-    let disk = |name: &str, image, read_only| DiskPlan { name: name.into(), image, read_only, discard: true };
-    let mut plan = lab.plan("wait");
-    let root = directory.path().join("root.raw");
-    std::fs::write(&root, vec![0; 1 << 20]).unwrap();
-    plan.disks = vec![disk("root", DiskImage::Raw(root), false), disk("data", image, false)];
+    let plan = with_volume(lab, directory.path(), &path, false);
     let (machine, mut console) = start(plan).await;
     console.ready().await;
     assert_eq!(machine.used_volume(1, Bytes::mib(64)).await.unwrap(), Bytes::mib(64));
@@ -245,6 +252,53 @@ async fn a_disk_on_a_volume_grows_while_the_guest_runs() {
         let error = machine.grow_disk(index, Bytes::mib(256)).await.unwrap_err();
         assert!(matches!(error, GrowError::Disk(other) if other == index), "{error}");
     }
+}
+
+/// A block device over a file, as long as it is held.
+struct Device(PathBuf);
+
+impl Device {
+    fn new(file: &Path) -> Need<Self> {
+        needs::root()?;
+        needs::program("losetup")?;
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        match made {
+            Ok(output) if output.status.success() => {
+                Ok(Self(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())))
+            }
+            other => Err(Missing::unavailable(format!("there is no loop device: {other:?}"))),
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+/// A device grows by itself; then QEMU and the guest's kernel take note.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_on_a_device_grows_while_the_guest_runs() {
+    let lab = need!(lab());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("volume");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(64 << 20).unwrap();
+    let device = need!(Device::new(&path));
+    let (machine, mut console) = start(with_volume(lab, directory.path(), &device.0, true)).await;
+    console.ready().await;
+    assert_eq!(machine.used_volume(1, Bytes::mib(64)).await.unwrap(), Bytes::mib(64));
+    let early = machine.grow_disk(1, Bytes::mib(128)).await;
+    assert!(early.is_err(), "the device has 64 MiB: {early:?}");
+    file.set_len(128 << 20).unwrap();
+    run("losetup", &["--set-capacity", device.0.to_str().unwrap()]);
+    for _ in 0..2 {
+        assert_eq!(machine.grow_disk(1, Bytes::mib(128)).await.unwrap(), Bytes::mib(128));
+    }
+    until("the guest takes note of the device's size", async || console.text().contains("[vdb] new size"))
+        .await;
+    assert_eq!(machine.grow_disk(1, Bytes::mib(64)).await.unwrap(), Bytes::mib(128), "it does not shrink");
 }
 
 /// A file system of 512 KiB, as long as it is held.

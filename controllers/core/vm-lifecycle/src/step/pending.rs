@@ -1,6 +1,6 @@
 //! The pod is on its way.
 
-use neonvm_api::virtual_machine::Phase;
+use neonvm_api::virtual_machine::{Phase, VolumeStatus};
 
 use super::{Pass, address, alive, ended, pod_name};
 use crate::claims::{self, Readiness};
@@ -112,10 +112,58 @@ fn starting(pass: &mut Pass<'_>) {
         Finding::no("Booting", "the guest is starting")
     } else if seen.node.is_empty() {
         let why = if seen.waiting.is_empty() { "waits for a node" } else { &seen.waiting };
-        Finding::no("Pending", why)
+        Finding::no("Pending", format!("{why}{}", volumes_named(why, &pass.status.volumes)))
     } else {
         let why = if seen.waiting.is_empty() { "the pod is starting" } else { &seen.waiting };
         Finding::no("Pending", why)
     };
     pass.set(AVAILABLE, &finding);
+}
+
+/// The claims of a VM, after a scheduler's reason that is about volumes and names none of them: that of Kubernetes counts nodes.
+fn volumes_named(why: &str, volumes: &[VolumeStatus]) -> String {
+    let is_named = volumes.iter().any(|volume| why.contains(&volume.claim_name));
+    if volumes.is_empty() || is_named || !why.to_ascii_lowercase().contains("volume") {
+        return String::new();
+    }
+    let claims: Vec<String> = volumes
+        .iter()
+        .map(|volume| format!("disk {} is on claim {}", volume.name, volume.claim_name))
+        .collect();
+    format!(
+        "; {}: kubectl describe pvc shows its volume, and kubectl describe pv its nodes",
+        claims.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_about_volumes_names_the_claims() {
+        let volume = |name: &str| VolumeStatus {
+            name: name.to_owned(),
+            claim_name: format!("{name}-pg"),
+            ..VolumeStatus::default()
+        };
+        let volumes = [volume("data"), volume("log")];
+        // As Kubernetes 1.36, 1.31 and 1.24 word it.
+        for why in [
+            "Unschedulable: 0/2 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity",
+            "Unschedulable: 0/2 nodes are available: 2 node(s) had volume node affinity conflict",
+            "Unschedulable: pod has unbound immediate PersistentVolumeClaims",
+        ] {
+            let named = volumes_named(why, &volumes);
+            assert!(named.contains("disk data is on claim data-pg, disk log is on claim log-pg"), "{named}");
+            assert_eq!(volumes_named(why, &[]), "");
+        }
+        for why in [
+            "Unschedulable: claim data-pg is on the volume v",
+            "Unschedulable: 0/2 nodes: 2 Insufficient memory",
+            "",
+        ] {
+            assert_eq!(volumes_named(why, &volumes), "", "{why}");
+        }
+    }
 }

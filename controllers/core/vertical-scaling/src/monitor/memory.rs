@@ -7,8 +7,9 @@ use super::formula::mib;
 use super::policy::Policy;
 use super::{DOWNSCALE_BUFFER, SYSTEM_BUFFER, needed_total, threshold, usable};
 
-/// How far ahead growth is extrapolated before more is requested.
-const HORIZON: Duration = Duration::from_secs(1);
+/// How far ahead growth is extrapolated before more is requested: the second in which the next request may follow, and the time until
+/// the memory of this one is there, which is up to a quarter of a second on a busy host.
+const HORIZON: Duration = Duration::from_millis(1250);
 /// How long the requested amount must last: until the next request may be sent and its reply has arrived.
 const LASTS: Duration = Duration::from_secs(2);
 /// Share of time lost waiting for memory (thousandths) from which the guest thrashes, while less than a tenth of the
@@ -64,7 +65,8 @@ impl Policy {
     }
 
     fn projected(&self, used: u64, ahead: Duration) -> u64 {
-        used.saturating_add(self.history.growth().saturating_mul(ahead.as_secs()))
+        let more = u128::from(self.history.growth()) * ahead.as_millis() / 1000;
+        used.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
     }
 
     /// Why there is no judging by the samples.

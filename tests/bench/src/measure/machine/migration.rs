@@ -95,9 +95,11 @@ pub(in super::super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Res
 pub(in super::super) async fn with_volume(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
     let cluster = Cluster::start(setup, &["--nodes", "2", "--cpus", "4"])?;
     let bytes = WRITTEN << 20;
+    // Each program that is started takes a while in an emulated guest, and so does a pipe: few large pieces. The guest of the bare QEMU finds
+    // the file written, so its memory has nothing of it, while ours is copied with what was in its page cache.
     let write = format!(
-        "[ -e /data/done ] || {{ while cat /bin/busybox; do :; done | head -c {bytes} >/data/file; touch /data/done; sync; }}; \
-         exec sleep 1000000"
+        "b=/bin/busybox; b=\"$b $b $b $b\"; b=\"$b $b $b $b\"; f=/data/file; touch $f; \
+         while [ $(stat -c %s $f) -lt {bytes} ]; do cat $b >>$f; done; sync; exec sleep 1000000"
     );
     cluster.image_of(VOLUME, &write)?;
     let mut watch = Watch::open(&cluster.client().await?).await?;

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 use super::super::Setup;
 use super::bare::Recipe;
-use super::bare::stored::forward;
+use super::bare::stored::{answered, forward};
 use super::cluster::{self, Cluster, machines};
 use super::watch::Watch;
 use super::{LIMIT, NAME_VOLUME as NAME, both, log, milliseconds, start};
@@ -58,7 +58,8 @@ pub(super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
         })
         .await?;
     let address = format!("{address}:{PORT}").parse()?;
-    first(address).await?;
+    // The first series of each guest is not counted.
+    answered(async || one(address).await).await?;
     let process = log::child(start::runner(&cluster)?)?;
     let (mut bare, _) = Recipe::from_process(process, &cluster.home().join("bare"))?
         .start(false)
@@ -66,7 +67,7 @@ pub(super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
         .context("a bare guest")?;
     let beside = Reserved::loopback()?;
     forward(&mut bare.monitor, beside.address(), PORT).await?;
-    first(beside.address()).await?;
+    answered(async || one(beside.address()).await).await?;
 
     let [mut ours, mut theirs, mut host] = [const { Vec::new() }; 3];
     for _ in 0..ROUNDS {
@@ -86,16 +87,6 @@ fn row(ours: &[f64], bare: &[f64], host: &[f64]) -> Row {
         "median {ours:.3} beside {bare:.3} ms, p90 {ours_p90:.3} beside {bare_p90:.3}, without a guest {host:.3}; \
          {ROUNDS} series of {PAGES} pages each, in turn"
     ))
-}
-
-/// Waits until a guest runs series, and for the first one, which is not counted.
-async fn first(address: SocketAddr) -> anyhow::Result<()> {
-    let answers = async {
-        while one(address).await.is_err() {
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, answers).await.context("the workload does not listen")
 }
 
 /// Milliseconds for each page of a series, as the guest measures them: its own clock does not count the connection.

@@ -122,8 +122,13 @@ pub(in super::super) async fn forward(
 
 /// Waits until a guest sends back what it gets.
 pub(in super::super) async fn listens(address: SocketAddr) -> anyhow::Result<()> {
+    answered(async || echo(address, Instant::now()).await).await
+}
+
+/// Asks the workload of a guest until it answers.
+pub(in super::super) async fn answered(ask: impl AsyncFn() -> anyhow::Result<f64>) -> anyhow::Result<()> {
     let answers = async {
-        while echo(address, Instant::now()).await.is_err() {
+        while ask().await.is_err() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };

@@ -7,8 +7,6 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use kube::api::PostParams;
-use neonvm_api::virtual_machine::Phase;
 use neonvm_kit::port::Reserved;
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
@@ -17,7 +15,7 @@ use tokio::net::TcpStream;
 use super::super::Setup;
 use super::bare::Recipe;
 use super::bare::stored::{answered, forward};
-use super::cluster::{self, Cluster, machines};
+use super::cluster::{self, Cluster};
 use super::watch::Watch;
 use super::{LIMIT, NAME_VOLUME as NAME, both, log, milliseconds, start};
 use crate::report::{Row, Rows};
@@ -48,15 +46,7 @@ pub(super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
     let mut object = cluster::machine_with_a_volume("commits", IMAGE, SIZE)?;
     let guest = object.data.pointer_mut("/spec/guest").and_then(serde_json::Value::as_object_mut);
     guest.context("a machine without a guest")?.insert("ports".to_owned(), json!([{"port": PORT}]));
-    machines(&client).create(&PostParams::default(), &object).await?;
-    let mut address = String::new();
-    watch
-        .machine("commits", "Running", |machine| {
-            let status = machine.status.clone().unwrap_or_default();
-            address = status.pod_ip;
-            status.phase == Some(Phase::Running)
-        })
-        .await?;
+    let address = watch.create(&client, &object).await?;
     let address = format!("{address}:{PORT}").parse()?;
     // The first series of each guest is not counted.
     answered(async || one(address).await).await?;

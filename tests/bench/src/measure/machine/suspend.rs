@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use kube::Client;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::{Phase, PowerState};
 use serde_json::json;
@@ -118,15 +118,7 @@ impl Sleeper {
         }))?;
         let client = cluster.client().await?;
         let mut watch = Watch::open(&client).await?;
-        machines(&client).create(&PostParams::default(), &object).await?;
-        let mut address = String::new();
-        watch
-            .machine(name, "Running", |machine| {
-                let status = machine.status.clone().unwrap_or_default();
-                address = status.pod_ip;
-                status.phase == Some(Phase::Running)
-            })
-            .await?;
+        let address = watch.create(&client, &object).await?;
         let address = format!("{address}:{ECHO}").parse()?;
         listens(address).await?;
         let open = TcpStream::connect(address).await?;

@@ -8,6 +8,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt as _};
+use neonvm_api::virtual_machine::Phase;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -70,6 +71,19 @@ impl Watch {
                 return Ok(seen.at);
             }
         }
+    }
+
+    /// Creates a machine, waits until it runs, and returns the address of its pod.
+    pub(super) async fn create(&mut self, client: &Client, object: &DynamicObject) -> anyhow::Result<String> {
+        cluster::machines(client).create(&kube::api::PostParams::default(), object).await?;
+        let mut address = String::new();
+        self.machine(&object.name_any(), "Running", |machine| {
+            let status = machine.status.clone().unwrap_or_default();
+            address = status.pod_ip;
+            status.phase == Some(Phase::Running)
+        })
+        .await?;
+        Ok(address)
     }
 
     /// Deletes a machine, and waits until it and its pod are gone.

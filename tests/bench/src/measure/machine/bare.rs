@@ -17,6 +17,7 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 
 use super::super::run_command as run;
 use super::LIMIT;
+use super::cluster::DISK;
 use super::qmp::Monitor;
 use super::quota::Quota;
 
@@ -35,7 +36,7 @@ pub(super) struct Recipe {
     directory: PathBuf,
     base: PathBuf,
     overlay: PathBuf,
-    /// Written disks besides the root disk: the names of their nodes, and copies of them.
+    /// Written disks besides the root disk: the names of their nodes, and files of the same size.
     volumes: Vec<(String, PathBuf)>,
     listen: Reserved,
 }
@@ -148,18 +149,27 @@ impl Recipe {
         Ok(copy)
     }
 
-    /// A sparse copy of a disk that the process writes.
+    /// A file of the same size for a disk that the process writes.
     fn volume(&mut self, process: u32, node: &str, descriptor: &str) -> anyhow::Result<PathBuf> {
-        let copy = self.directory.join(node);
-        let mut command = Command::new("cp");
-        run(command.arg("--sparse=always").arg(format!("/proc/{process}/fd/{descriptor}")).arg(&copy))?;
-        self.volumes.push((node.to_owned(), copy.clone()));
-        Ok(copy)
+        let empty = self.directory.join(node);
+        let length = std::fs::metadata(format!("/proc/{process}/fd/{descriptor}"))?.len();
+        std::fs::File::create(&empty)?.set_len(length)?;
+        self.volumes.push((node.to_owned(), empty.clone()));
+        Ok(empty)
     }
 
     /// Nodes of the disks that are written, the root disk first.
     pub(super) fn written(&self) -> impl Iterator<Item = &str> {
         std::iter::once("disk0").chain(self.volumes.iter().map(|(node, _)| node.as_str()))
+    }
+
+    /// Takes the content of the volumes away.
+    fn empty_volumes(&self) -> anyhow::Result<()> {
+        for (_, path) in &self.volumes {
+            let length = path.metadata()?.len();
+            std::fs::File::create(path)?.set_len(length)?;
+        }
+        Ok(())
     }
 
     fn socket(&self, id: &str) -> PathBuf {
@@ -185,8 +195,14 @@ impl Recipe {
         Ok((command, listeners))
     }
 
-    /// Starts it over a new overlay and waits until the guest is up; if `held`, the virtual CPUs share a quota of one.
+    /// Starts it over a new overlay and new file systems, and waits until the guest is up; if `held`, the virtual CPUs share a quota of one.
     pub(super) async fn start(&self, held: bool) -> anyhow::Result<(Bare, Times)> {
+        self.empty_volumes()?;
+        for (_, volume) in &self.volumes {
+            // As the hypervisor makes it.
+            let mut make = Command::new("mkfs.ext4");
+            run(make.args(["-q", "-F", "-L", DISK, "-E", "nodiscard,lazy_itable_init=1"]).arg(volume))?;
+        }
         let (mut command, listeners) = self.prepare()?;
         if held {
             command.arg("-S");
@@ -198,12 +214,9 @@ impl Recipe {
         waited?.with_context(|| std::fs::read_to_string(self.directory.join("qemu.log")).unwrap_or_default())
     }
 
-    /// Starts it without a guest, over a new overlay and empty disks: one is to come from another QEMU.
+    /// Starts it without a guest, over a new overlay and empty volumes: one is to come from another QEMU.
     pub(super) async fn start_for_a_move(&self) -> anyhow::Result<Bare> {
-        for (_, path) in &self.volumes {
-            let length = path.metadata()?.len();
-            std::fs::File::create(path)?.set_len(length)?;
-        }
+        self.empty_volumes()?;
         let (mut command, listeners) = self.prepare()?;
         let child = Killed(Some(command.args(["-incoming", "defer"]).spawn()?));
         let up = async {

@@ -16,6 +16,8 @@ use super::super::Setup;
 use super::super::{beside, run_command as run};
 use super::repository;
 
+/// Disk of [`machine_with_a_volume`], and label of its file system.
+pub(super) const DISK: &str = "data";
 /// The image that all machines start from: its workload only waits.
 const IMAGE: &str = "idle:1";
 
@@ -164,8 +166,8 @@ pub(super) fn machine_with_a_volume(
     Ok(serde_json::from_value(json!({
         "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": name},
         "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5,
-            "disks": [{"name": "data", "mountPath": "/data"}],
-            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "disks": [{"name": DISK, "mountPath": "/data"}],
+            "volumeClaimTemplates": [{"metadata": {"name": DISK}, "spec": {"accessModes": ["ReadWriteOnce"],
                 "resources": {"requests": {"storage": format!("{mebibytes}Mi")}}}}],
             "guest": {"cpus": {"min": 1, "max": 2, "use": 1}, "memorySlotSize": "256Mi",
                 "memorySlots": {"min": 2, "max": 4, "use": 2}, "rootDisk": {"image": image}}}

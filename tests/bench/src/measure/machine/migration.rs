@@ -95,8 +95,8 @@ pub(in super::super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Res
 pub(in super::super) async fn with_volume(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
     let cluster = Cluster::start(setup, &["--nodes", "2", "--cpus", "4"])?;
     let bytes = WRITTEN << 20;
-    // Each program that is started takes a while in an emulated guest, and so does a pipe: few large pieces. The guest of the bare QEMU finds
-    // the file written, so its memory has nothing of it, while ours is copied with what was in its page cache.
+    // Each program that is started takes a while in an emulated guest, and so does a pipe: few large pieces. What is in the page cache afterwards
+    // is memory that moves.
     let write = format!(
         "b=/bin/busybox; b=\"$b $b $b $b\"; b=\"$b $b $b $b\"; f=/data/file; touch $f; \
          while [ $(stat -c %s $f) -lt {bytes} ]; do cat $b >>$f; done; sync; exec sleep 1000000"
@@ -106,7 +106,7 @@ pub(in super::super) async fn with_volume(setup: &Setup, rows: &mut Rows) -> any
     let machine = cluster::machine_with_a_volume("volume", VOLUME, 2 * WRITTEN)?;
     let moves =
         in_turn(&cluster, &mut watch, (&machine, Use { memory: 0, volume: WRITTEN }), VOLUME_ROUNDS).await?;
-    rows.extend(volume_beside(&moves.ours, &moves.bare))?;
+    rows.extend(volume_beside(&moves))?;
     cluster.down()
 }
 
@@ -126,7 +126,7 @@ struct Moves {
     encrypted: Vec<Move>,
 }
 
-/// Moves of a machine and of bare QEMUs with the same command line; each begins when so many MiB of the guest are in use.
+/// Moves of a machine and of bare QEMUs with the same command line; each begins when so much of the guest is in use.
 async fn in_turn(
     cluster: &Cluster,
     watch: &mut Watch,
@@ -141,9 +141,8 @@ async fn in_turn(
     };
     watch.machine(&name, "Running", running).await?;
     let process = log::child(start::runner(cluster)?)?;
-    pair::filled(process, used.memory).await?;
-    pair::written(process, used.volume).await?;
-    let pair = Pair::from_process(process, &cluster.home().join(format!("bare-{name}")), used.memory)?;
+    pair::filled(process, used).await?;
+    let pair = Pair::from_process(process, &cluster.home().join(format!("bare-{name}")), used)?;
     let mut moves = Moves::default();
     for _ in 0..rounds / 2 {
         // In turn, so that a busy computer is so for both; each goes there and back.
@@ -181,17 +180,21 @@ fn full_beside(ours: &[Move], bare: &[Move]) -> Row {
     ))
 }
 
-/// A machine that moves with its volume: all that is waited for counts, because QEMU's own times begin after the volume is copied.
-fn volume_beside(ours: &[Move], bare: &[Move]) -> Vec<Row> {
+/// A machine that moves with its volume: all that is waited for counts, because QEMU's own times begin after the volume is copied. Runners
+/// encrypt, so the reference does, too.
+fn volume_beside(moves: &Moves) -> Vec<Row> {
     let row = |what: &str, of: fn(&Move) -> f64| {
         let column = |moves: &[Move]| both(&moves.iter().map(of).collect::<Vec<f64>>());
-        let ((ours, ours_p90), (bare, bare_p90)) = (column(ours), column(bare));
-        let what = format!("{what}, a volume with {WRITTEN} MiB, beside bare QEMU");
+        let [(ours, ours_p90), (bare, bare_p90), (plain, _)] =
+            [&moves.ours, &moves.encrypted, &moves.bare].map(|moves| column(moves));
+        let what = format!("{what}, a volume with {WRITTEN} MiB, beside bare QEMU with its own TLS");
         Row::at_most(NAME_VOLUME, &what, ours / bare.max(0.001), "×", 1.1).note(format!(
-            "median {ours:.0} beside {bare:.0} ms, p90 {ours_p90:.0} beside {bare_p90:.0} ms, {VOLUME_ROUNDS} moves each"
+            "median {ours:.0} beside {bare:.0} ms, p90 {ours_p90:.0} beside {bare_p90:.0} ms, {VOLUME_ROUNDS} moves each; \
+             bare without TLS {plain:.0} ms"
         ))
     };
-    vec![row("request → end", |one| one.whole), row("downtime", |one| one.downtime)]
+    let memory = row("memory by QEMU", |one| one.total);
+    vec![row("request → end", |one| one.whole), memory, row("downtime", |one| one.downtime)]
 }
 
 fn beside(ours: &[Move], bare: &[Move]) -> Vec<Row> {

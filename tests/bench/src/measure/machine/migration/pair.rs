@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::super::bare::{Bare, Recipe};
 use super::super::qmp::Monitor;
 use super::super::{LIMIT, milliseconds};
-use super::{Move, processors};
+use super::{Move, Use, processors};
 
 /// Between two questions to a monitor.
 const ASK_EVERY: Duration = Duration::from_millis(1);
@@ -37,15 +37,15 @@ pub(super) enum Wire {
 pub(super) struct Pair {
     sides: [Recipe; 2],
     directory: PathBuf,
-    /// MiB of the guest that are in use when it moves.
-    filled: u64,
+    /// What the guest has in use when it moves.
+    used: Use,
 }
 
 impl Pair {
     /// From a machine that runs now.
-    pub(super) fn from_process(process: u32, directory: &Path, filled: u64) -> anyhow::Result<Self> {
+    pub(super) fn from_process(process: u32, directory: &Path, used: Use) -> anyhow::Result<Self> {
         let side = |name: &str| Recipe::from_process(process, &directory.join(name));
-        let pair = Self { sides: [side("one")?, side("other")?], directory: directory.to_owned(), filled };
+        let pair = Self { sides: [side("one")?, side("other")?], directory: directory.to_owned(), used };
         pair.write_credentials()?;
         Ok(pair)
     }
@@ -76,7 +76,7 @@ impl Pair {
     pub(super) async fn there_and_back(&self, wire: Wire) -> anyhow::Result<[Move; 2]> {
         let [one, other] = &self.sides;
         let (mut guest, _) = one.start(false).await?;
-        filled(guest.process(), self.filled).await?;
+        filled(guest.process(), self.used).await?;
         let mut moves = [Move::default(); 2];
         for (target, slot) in [other, one].into_iter().zip(&mut moves) {
             let (begun, used) = (Instant::now(), processors()?);
@@ -190,32 +190,32 @@ async fn until(monitor: &mut Monitor, command: &str, good: impl Fn(&Value) -> bo
     }
 }
 
-/// Waits until the process has so many MiB of memory that it shares with no other process, and is quiet.
-pub(super) async fn filled(process: u32, mebibytes: u64) -> anyhow::Result<()> {
-    let resident = || -> anyhow::Result<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-        // A memory of the guest is a file of its own: `RssShmem`.
-        let fields = ["RssAnon:", "RssShmem:"];
-        let kib = text.lines().filter_map(|line| fields.iter().find_map(|field| line.strip_prefix(field)));
-        Ok(kib.filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).sum::<u64>() >> 10)
-    };
-    settled("in use", mebibytes, resident).await
+/// Waits until the process has so much in use, and is quiet.
+pub(super) async fn filled(process: u32, used: Use) -> anyhow::Result<()> {
+    settled("in use", used.memory, || memory(process)).await?;
+    settled("on its volume", used.volume, || on_disk(process, used.volume)).await
 }
 
-/// Waits until files that the process writes have so many MiB on their disk, and stay so.
-pub(super) async fn written(process: u32, mebibytes: u64) -> anyhow::Result<()> {
-    let on_disk = || -> anyhow::Result<u64> {
-        let mut most = 0;
-        for entry in std::fs::read_dir(format!("/proc/{process}/fd"))? {
-            // Descriptors come and go.
-            let Ok(metadata) = std::fs::metadata(entry?.path()) else { continue };
-            if metadata.is_file() && metadata.len() > mebibytes << 20 {
-                most = metadata.blocks().max(most);
-            }
+/// MiB of memory of a process that it shares with no other one.
+fn memory(process: u32) -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    // A memory of the guest is a file of its own: `RssShmem`.
+    let fields = ["RssAnon:", "RssShmem:"];
+    let kib = text.lines().filter_map(|line| fields.iter().find_map(|field| line.strip_prefix(field)));
+    Ok(kib.filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).sum::<u64>() >> 10)
+}
+
+/// MiB that the largest file of more than so many MiB that a process has open takes on its disk.
+fn on_disk(process: u32, mebibytes: u64) -> anyhow::Result<u64> {
+    let mut most = 0;
+    for entry in std::fs::read_dir(format!("/proc/{process}/fd"))? {
+        // Descriptors come and go.
+        let Ok(metadata) = std::fs::metadata(entry?.path()) else { continue };
+        if metadata.is_file() && metadata.len() > mebibytes << 20 {
+            most = metadata.blocks().max(most);
         }
-        Ok(most >> 11)
-    };
-    settled("on its volume", mebibytes, on_disk).await
+    }
+    Ok(most >> 11)
 }
 
 /// Waits until a measure of the guest, in MiB, is so large, and stays as it is; not at all for none.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use neonvm_sim::{Bug, Invariant, Options, Scenario, run};
+use neonvm_sim::{Broken, Bug, Invariant, Options, Scenario, run};
 
 /// Seeds within which each bug must be found.
 const SEEDS: u64 = 200;
@@ -44,21 +44,24 @@ const OF_MOVES: &[Invariant] = &[
     Invariant::Settled,
 ];
 
+/// What a bug breaks first in a scenario with a seed, if nothing breaks without the bug.
+fn broken(scenario: &Scenario, bug: Bug, seed: u64) -> Option<Broken> {
+    let outcome = run(scenario, &Options { seed, bug: Some(bug), ..Options::default() });
+    let broken = outcome.broken?;
+    // What breaks without the bug proves nothing about it.
+    let without = run(scenario, &Options { seed, ..Options::default() });
+    without.broken.is_none().then_some(broken)
+}
+
 #[test]
 fn each_planted_bug_is_found() {
-    let scenarios = [WORLD, MOVES].map(|text| Scenario::parse(text).unwrap());
+    let [world, moves] = [WORLD, MOVES].map(|text| Scenario::parse(text).unwrap());
     let mut missed = Vec::new();
     let mut broken_by = BTreeSet::new();
     for bug in Bug::ALL {
-        let found = (0..SEEDS).flat_map(|seed| scenarios.each_ref().map(|one| (one, seed))).find_map(
-            |(scenario, seed)| {
-                let outcome = run(scenario, &Options { seed, bug: Some(*bug), ..Options::default() });
-                let broken = outcome.broken?;
-                // What breaks without the bug proves nothing about it.
-                let without = run(scenario, &Options { seed, ..Options::default() });
-                without.broken.is_none().then_some((seed, broken))
-            },
-        );
+        let found = (0..SEEDS)
+            .flat_map(|seed| [(&world, seed), (&moves, seed)])
+            .find_map(|(scenario, seed)| Some((seed, broken(scenario, *bug, seed)?)));
         match found {
             Some((seed, broken)) => {
                 broken_by.insert(broken.invariant);
@@ -67,8 +70,11 @@ fn each_planted_bug_is_found() {
             None => missed.push(*bug),
         }
     }
-    for invariant in OF_MOVES {
-        assert!(broken_by.contains(invariant), "no planted bug breaks {invariant}");
-    }
     assert!(missed.is_empty(), "not found within {SEEDS} seeds: {missed:?}");
+    // A bug can break several; which of them breaks first depends on the seed.
+    let mut more = (0..SEEDS).flat_map(|seed| Bug::ALL.iter().map(move |bug| (*bug, seed)));
+    while let Some(missing) = OF_MOVES.iter().find(|one| !broken_by.contains(one)) {
+        let (bug, seed) = more.next().unwrap_or_else(|| panic!("no planted bug breaks {missing}"));
+        broken_by.extend(broken(&moves, bug, seed).map(|broken| broken.invariant));
+    }
 }

@@ -15,6 +15,9 @@ use super::history::{BUSY, FULL, milli};
 /// How long the run queue must be full before a request, if the last one was no false alarm. Under a quota the guest, and the
 /// monitor in it, stands still for most of each 100 ms: what lasts for three of its periods is seen in the fourth.
 pub(super) const LEAST: Duration = Duration::from_millis(320);
+/// What a VM without any CPU would add to it; one of a whole CPU or more adds nothing. In the same time a quota of a quarter does a quarter of
+/// the work: on a busy host, what an idle guest of a quarter does by itself fills its run queue for 400 ms.
+const FRACTION: Duration = Duration::from_millis(190);
 /// In how many samples. On a busy host the guest stands still between few samples, and its processors count as busy.
 const SAMPLES: u64 = 5;
 /// The same time for the second request, shortly after a growth.
@@ -92,6 +95,11 @@ pub(super) struct Evidence {
     /// What false alarms have added to [`LEAST`].
     extra: Duration,
     learned_at: Duration,
+}
+
+/// How long the run queue of a VM of this size must be full before its first request.
+fn least(cpu: MilliCpu) -> Duration {
+    LEAST + FRACTION * 1000_u32.saturating_sub(cpu.milli()) / 1000
 }
 
 impl Run {
@@ -178,7 +186,7 @@ impl Evidence {
         let run = self.run.as_ref()?;
         let lasted = run.lasted();
         let grew = self.grown_at.is_some_and(|at| now.saturating_sub(at) < RECENT);
-        let (least, samples) = if grew { (SECOND, 1) } else { (LEAST, SAMPLES) };
+        let (least, samples) = if grew { (SECOND, 1) } else { (least(run.cpu), SAMPLES) };
         if lasted < least + self.extra || run.samples < samples {
             return None;
         }

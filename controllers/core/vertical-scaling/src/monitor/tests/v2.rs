@@ -143,7 +143,9 @@ fn a_fraction_of_a_cpu_saturates_by_what_was_granted() {
     guest.connect(V2);
     guest.up(0.25, 4 * GIB);
     guest.sample.runnable = 1;
-    assert_eq!(cpus(&guest.ticks(5)), [251]);
+    // On a busy host an idle guest of a quarter has a full run queue for 400 ms.
+    assert!(guest.ticks(5).is_empty());
+    assert_eq!(cpus(&guest.tick()), [251]);
     // It fills the next size as well: that is the second evidence, without a further second.
     guest.up(0.5, 4 * GIB);
     assert_eq!(cpus(&guest.ticks(3)), [1112]);
@@ -156,7 +158,7 @@ fn work_of_taking_memory_in_is_no_load() {
     guest.connect(V2);
     guest.up(0.25, GIB);
     guest.sample.runnable = 1;
-    assert_eq!(cpus(&guest.ticks(5)), [251]);
+    assert_eq!(cpus(&guest.ticks(6)), [251]);
     guest.up(0.5, GIB);
     for _ in 0..8 {
         guest.sample.total += GIB / 8;
@@ -192,8 +194,8 @@ fn false_alarms_make_a_guest_patient() {
         guest.ticks(10);
         needed
     };
-    assert_eq!([false, false, false, false, false].map(&mut alarm), [5, 5, 11, 18, 32]);
-    assert_eq!([true, true, false].map(&mut alarm), [32, 5, 5]);
+    assert_eq!([false, false, false, false, false].map(&mut alarm), [5, 5, 12, 19, 33]);
+    assert_eq!([true, true, false].map(&mut alarm), [33, 5, 5]);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use neonvm_kit::http::{Budget, status_of};
 use neonvm_types::guest::DAEMON_PORT;
 use neonvm_types::runner_protocol as protocol;
 use neonvm_types::runner_protocol::{
-    PauseRequest, RunnerCpu, RunnerState, RunnerStatus, SizeRequest, SuspendState,
+    PauseRequest, RunnerCpu, RunnerState, RunnerStatus, SizeRequest, SuspendState, SuspendStatus,
 };
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -191,10 +191,17 @@ async fn wake(shared: &Shared) -> Result<(), Response<Body>> {
     let gone = || text(StatusCode::SERVICE_UNAVAILABLE, "the VM has ended");
     shared.commands.send(Command::Knock).await.map_err(|_| gone())?;
     let mut status = shared.status.clone();
-    let awake = status.wait_for(|status| {
-        status.suspend.as_ref().is_none_or(|suspend| suspend.state == SuspendState::Awake)
+    let has_no_room = |suspend: &SuspendStatus| suspend.waits_for_room() && suspend.room() == Some(false);
+    let decided = status.wait_for(|status| {
+        let suspend = status.suspend.as_ref();
+        suspend.is_none_or(|suspend| suspend.state == SuspendState::Awake || has_no_room(suspend))
     });
-    match tokio::time::timeout(WAKE, awake).await {
+    match tokio::time::timeout(WAKE, decided).await {
+        Ok(Ok(status)) if status.suspend.as_ref().is_some_and(has_no_room) => {
+            let why =
+                "the VM is suspended, and its node has no room for it to wake: see its condition Suspended";
+            Err(text(StatusCode::SERVICE_UNAVAILABLE, why))
+        }
         Ok(Ok(_)) => Ok(()),
         Ok(Err(_)) => Err(gone()),
         Err(_) => {

@@ -25,7 +25,7 @@ pub use status::{
     CpuStatus, DiskRequest, MemoryStatus, PauseRequest, PauseStatus, Problem, ProblemReason, RunnerState,
     RunnerStatistics, RunnerStatus, SizeRequest,
 };
-pub use suspend::{SuspendRequest, SuspendState, SuspendStatus, WokenBy};
+pub use suspend::{ASLEEP, ROOM_PATIENCE, SuspendRequest, SuspendState, SuspendStatus, WakeRoom, WokenBy};
 pub use workload::WorkloadStatus;
 
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A growth that the VM's node denied: whether the VM is migrated to a node where the grown size fits.
+//! A growth that the VM's node denied, or the wake of a suspended VM: whether the VM is migrated to a node where its size fits.
 //!
 //! ```text
 //! denied ──for good, or deferred for as long as `deferred_after`──▶ the other nodes are looked at
@@ -43,7 +43,7 @@ pub struct Denial {
     pub node: String,
     /// What the VM is to have.
     pub size: SizeRequest,
-    /// Whether the node can never give it.
+    /// Whether the node can never give it, or the VM is suspended and cannot wake: then nothing is waited for.
     pub lasting: bool,
 }
 
@@ -56,7 +56,9 @@ impl Denial {
             labels.and_then(|all| all.get(label::AUTO_MIGRATION_ENABLED)).is_some_and(|on| on == TRUE);
         let movable = movable && vm.status.as_ref().is_none_or(|status| status.pinned_by().is_none());
         let status = vm.status.as_ref().filter(|_| movable && vm.metadata.deletion_timestamp.is_none())?;
-        if status.phase != Some(Phase::Running) || status.migration.is_some() || status.node.is_empty() {
+        let waits_to_wake = status.phase == Some(Phase::Suspended);
+        let is_up = waits_to_wake || status.phase == Some(Phase::Running);
+        if !is_up || status.migration.is_some() || status.node.is_empty() {
             return None;
         }
         let scaled = condition::find(status, SCALED).filter(|scaled| scaled.status == "False")?;
@@ -66,6 +68,8 @@ impl Denial {
         if !lasting && !is(Obstacle::NoRoom) {
             return None;
         }
+        // Meanwhile a suspended VM does nothing, so it does not wait for room to become free.
+        let lasting = lasting || waits_to_wake;
         let size = pod::size::at_start(vm).ok()?;
         Some(Self { pod: status.pod_name.clone(), node: status.node.clone(), size, lasting })
     }

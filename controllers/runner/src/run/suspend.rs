@@ -155,8 +155,10 @@ impl Loop {
     pub(super) fn listen(&mut self) {
         use neonvm_types::runner_protocol::SuspendState;
         let suspend = self.core.status().suspend.as_ref();
-        self.sleep.listens =
-            suspend.is_some_and(|suspend| suspend.state == SuspendState::Suspended && !suspend.deaf);
+        // The frame that has woken it stays there until a guest reads it.
+        self.sleep.listens = suspend.is_some_and(|suspend| {
+            suspend.state == SuspendState::Suspended && suspend.asked && !suspend.deaf
+        });
     }
 
     pub(super) fn wake(&mut self) {

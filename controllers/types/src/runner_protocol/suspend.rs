@@ -1,12 +1,21 @@
 //! Suspension: the memory of the guest is in a file of the pod, and no QEMU runs.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use crate::Bytes;
+use super::SizeRequest;
+use crate::{Bytes, MilliCpu};
+
+/// What a suspended VM counts for on its node: its runner has less than 12 MiB.
+pub const ASLEEP: SizeRequest = SizeRequest { cpu: MilliCpu::new(10), memory: Bytes::mib(32) };
+
+/// How long a VM that is needed waits for the answer whether its node has room, if no answer comes.
+pub const ROOM_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Body of `PUT /v1/suspend`: whether the VM is to be suspended, now or when it is idle. A guest that boots is suspended when it is up.
 /// Answered at once with the status; progress is in the stream. Refused (409) while the VM is being migrated or has no tap device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SuspendRequest {
     /// `true`: its memory goes to a file and QEMU ends; `false`: it runs.
@@ -20,6 +29,22 @@ pub struct SuspendRequest {
     /// Only commands and requests wake it, packets do not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deaf: bool,
+    /// Before it wakes it waits for [`Self::room`], for [`ROOM_PATIENCE`] if there is no answer. One that is to shut down does not wait.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asks: bool,
+    /// Whether its node has room for the wake it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<WakeRoom>,
+}
+
+/// Whether the node of a suspended VM has room for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WakeRoom {
+    /// Which wake this is about: [`SuspendStatus::wakes`] before it.
+    pub wake: u64,
+    /// `false`: there is none, and the VM waits until there is.
+    pub granted: bool,
 }
 
 /// Whether a VM is suspended, and what its last suspensions were.
@@ -38,6 +63,12 @@ pub struct SuspendStatus {
     /// Only commands and requests wake it, packets do not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deaf: bool,
+    /// Before it wakes it waits for the answer whether its node has room.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub asks: bool,
+    /// The last answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub room: Option<WakeRoom>,
     /// How far it is.
     pub state: SuspendState,
     /// Why the guest denies to be suspended now; absent if it does not.
@@ -64,6 +95,18 @@ impl SuspendStatus {
     #[must_use]
     pub fn is_still(&self) -> bool {
         self.asked || self.state != SuspendState::Awake
+    }
+
+    /// Whether it is needed, and waits for the answer whether its node has room.
+    #[must_use]
+    pub fn waits_for_room(&self) -> bool {
+        self.state == SuspendState::Suspended && !self.asked
+    }
+
+    /// The answer for the next wake, if there was one.
+    #[must_use]
+    pub fn room(&self) -> Option<bool> {
+        self.room.filter(|room| room.wake == self.wakes).map(|room| room.granted)
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use neonvm_e2e::client::Resource;
 use neonvm_test_support::need;
 use serde_json::{Value, json};
 
@@ -159,19 +160,44 @@ fn an_idle_vm_is_suspended_by_itself_and_one_that_works_is_not() {
     cluster.down();
 }
 
-/// It wakes, moves, and is idle again afterwards.
+/// It wakes, moves, and is idle again afterwards. Its node has its room for others meanwhile, and it wakes where there is room for it.
 #[test]
-fn a_suspended_vm_is_migrated_awake() {
+fn a_suspended_vm_is_migrated_awake_and_wakes_where_there_is_room() {
     need!(possible());
     let cluster = Cluster::with(&["--nodes", "2"]);
     cluster.idle();
-    cluster.run("web", &["--suspend-after", "10s"]);
+    cluster.run("web", &["--suspend-after", "10s", "--port", "8080"]);
     let boot = cluster.inside("web", "cat /proc/sys/kernel/random/boot_id");
     let vm = cluster.becomes("web", "is suspended", is_suspended);
-    let before = vm["status"]["node"].clone();
+    let before = vm["status"]["node"].as_str().unwrap().to_owned();
     cluster.good(&["vm", "migrate", "web", "--timeout", "170s"]);
     let vm = cluster.becomes("web", "is suspended again", is_suspended);
-    assert_ne!(vm["status"]["node"], before);
+    let here = vm["status"]["node"].as_str().unwrap().to_owned();
+    assert_ne!(here, before);
+    assert_eq!(cluster.inside("web", "cat /proc/sys/kernel/random/boot_id"), boot, "it was not booted");
+
+    let mut echo = Echo::open(&cluster, "web");
+    echo.repeats("awake\n");
+    cluster.becomes("web", "sleeps", is_suspended);
+    cluster.cordon(&before);
+    // All CPUs of the node but those that the VM had.
+    cluster.run("other", &["--cpu", "3.5..4"]);
+    assert_eq!(cluster.vm("other")["status"]["node"], json!(here));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| echo.repeats("there is room\n"));
+        cluster.becomes("web", "has no room", |vm| {
+            vm["status"]["conditions"].to_string().contains("it is needed, and waits: node")
+        });
+        let (code, text) = cluster.bad(&["vm", "ssh", "web", "--", "true"]);
+        assert!(code != 0 && text.contains("no room"), "{code}: {text}");
+        assert!(is_suspended(&cluster.vm("web")) && !waits.is_finished());
+        cluster.uncordon(&before);
+        let movable =
+            json!({"metadata": {"labels": {"autoscaling.neon.tech/auto-migration-enabled": "true"}}});
+        cluster.client().merge(Resource::VM, "web", &movable).unwrap();
+        cluster.becomes("web", "is where there is room", |vm| vm["status"]["node"] == json!(before));
+        waits.join().unwrap();
+    });
     assert_eq!(cluster.inside("web", "cat /proc/sys/kernel/random/boot_id"), boot, "it was not booted");
     cluster.down();
 }

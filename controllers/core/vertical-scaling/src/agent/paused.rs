@@ -2,7 +2,8 @@
 //!
 //! From the moment at which the object shows the request until it shows that the guest runs again, the monitor's connection counts as
 //! closed, metrics are not missed, and nothing is changed: no larger or smaller size from the scheduler, no patch. The size that the
-//! VM has is reported to the scheduler at the usual interval, so that its permit stays. When the guest runs again, the time for its
+//! VM has is reported to the scheduler at the usual interval, so that its permit stays; that of a suspended VM is given back, except for what its
+//! runner takes. When the guest runs again, the time for its
 //! first metrics and for its monitor begins then; its last metrics are old, so that it does not shrink by them.
 
 use std::time::Duration;

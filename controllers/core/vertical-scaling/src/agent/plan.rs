@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use neonvm_types::runner_protocol::ASLEEP;
 use neonvm_types::{Bytes, MilliCpu, Resources, Revision, RevisionFlags};
 
 use crate::agent::{
@@ -178,7 +179,7 @@ impl State {
         }
         let revision = self.target_revision;
         let size = desired.size;
-        let current = self.machine.most();
+        let current = self.held();
         let stays = self.announced.is_some() || self.vm.paused;
         let need = Need { current, desired: if stays { current } else { size } };
         let target = if self.machine.certain {
@@ -219,6 +220,14 @@ impl State {
             set.wait_for(until.saturating_sub(now));
         }
         set
+    }
+
+    /// What the VM needs a permit for in any case: what it has, or next to nothing while its memory is in a file.
+    pub(super) fn held(&self) -> Resources {
+        match self.vm.suspended {
+            Some(_) => Resources::new(ASLEEP.cpu, ASLEEP.memory),
+            None => self.machine.most(),
+        }
     }
 
     /// What the permit allows of the size to aim at.

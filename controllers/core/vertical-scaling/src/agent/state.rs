@@ -270,7 +270,7 @@ impl State {
     /// Marks a request to the scheduler as sent and numbers it.
     #[must_use = "the reply needs the number"]
     pub fn start_plugin(&mut self, now: Duration, request: &PluginRequest) -> u64 {
-        let (id, current) = (self.id(), self.machine.most());
+        let (id, current) = (self.id(), self.held());
         self.plugin.started(now, id, request, current);
         id
     }

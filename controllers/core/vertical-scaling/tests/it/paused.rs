@@ -1,6 +1,8 @@
 //! A paused VM: nothing is expected of the guest, its size stays, and that is shown.
 
 use neonvm_core_vertical_scaling::agent::{Event, MetricsSource, Settings, Vm, Warning};
+use neonvm_types::Resources;
+use neonvm_types::runner_protocol::ASLEEP;
 use neonvm_types::version::MonitorProtoVersion;
 
 use crate::dsl::{Play, cu, load, settings};
@@ -32,15 +34,38 @@ fn the_size_of_a_paused_vm_stays_and_is_reported() {
     let view = p.state.view(p.now);
     assert_eq!((view.state.as_str(), view.stuck, view.approved), ("paused", None, None));
     assert_eq!(view.limit.as_deref(), Some("the VM is paused: the size stays until it is resumed"));
-    // One whose memory is in a file.
-    let suspended = Some("since 12:00, wakes on network".to_owned());
-    p.event(Event::Vm(Vm { suspended, ..p.vm.clone() }));
-    assert_eq!(p.state.view(p.now).state, "suspended since 12:00, wakes on network");
     // A size that another client requests is not taken back, and reserved.
     p.vm.info.set_using(cu(3)).unwrap();
     p.see();
     let set = p.next();
     assert_eq!((set.plugin.map(|request| request.target), set.neonvm), (Some(cu(3)), None));
+}
+
+#[test]
+fn the_permit_of_a_suspended_vm_is_given_back_and_taken_again() {
+    let mut p = Play::cus(1, 4, 2, settings()).ready();
+    p.metrics(load(0.1));
+    p.pause(true);
+    let suspended = Some("since 12:00, wakes on network".to_owned());
+    p.vm.suspended = suspended;
+    p.see();
+    assert_eq!(p.state.view(p.now).state, "suspended since 12:00, wakes on network");
+    let asleep = Resources::new(ASLEEP.cpu, ASLEEP.memory);
+    assert_eq!(p.next().plugin.map(|request| request.target), Some(asleep));
+    p.ask();
+    p.permit(asleep);
+    assert_eq!((p.next().plugin, p.state.view(p.now).stuck), (None, None));
+    p.after(5.0);
+    let set = p.next();
+    assert_eq!((set.plugin.map(|request| request.target), set.neonvm), (Some(asleep), None));
+    p.vm.suspended = None;
+    p.pause(false);
+    let set = p.next();
+    let request = set.plugin.map(|request| (request.target, request.last_permit));
+    assert_eq!((request, set.neonvm), (Some((cu(2), Some(asleep))), None));
+    p.ask();
+    p.permit(cu(2));
+    assert_eq!((p.next().plugin, p.state.view(p.now).stuck), (None, None));
 }
 
 #[test]

@@ -47,9 +47,6 @@ pub fn size(vm: &VirtualMachine, guest: SizeRequest, moving: bool, settings: &Se
     PodSize { requests, limits: larger(limits, requests) }
 }
 
-/// What the pod of a suspended VM requests: its runner has less than 12 MiB.
-pub const ASLEEP: SizeRequest = SizeRequest { cpu: MilliCpu::new(10), memory: Bytes::mib(32) };
-
 /// The size at which a VM starts.
 ///
 /// # Errors

@@ -6,6 +6,8 @@
 //!   └────────────────────────────────────┘
 //! ```
 //!
+//! A VM that is needed wakes when its node has room: it waits for that answer, and if none comes it wakes nevertheless.
+//!
 //! One order is under way at a time. A knock withdraws the request: a VM that was woken stays awake until there is a newer one, or until it
 //! has been idle for the whole time again. It is idle while no packet passes between it and others, and its vCPUs use next to nothing.
 
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::{
-    Problem, ProblemReason, SuspendRequest, SuspendState, SuspendStatus, WokenBy,
+    Problem, ProblemReason, ROOM_PATIENCE, SuspendRequest, SuspendState, SuspendStatus, WokenBy,
 };
 
 use super::Action;
@@ -93,8 +95,9 @@ pub(crate) struct Suspend {
 
 impl Suspend {
     pub(crate) fn ask(&mut self, now: Duration, request: SuspendRequest) {
-        let SuspendRequest { suspended, request, idle_after_ms, deaf } = request;
-        (self.used, self.status.deaf) = (true, deaf);
+        let SuspendRequest { suspended, request, idle_after_ms, deaf, asks, room } = request;
+        (self.used, self.status.deaf, self.status.asks) = (true, deaf, asks);
+        self.status.room = room.or(self.status.room);
         if self.status.idle_after_ms != idle_after_ms {
             self.status.idle_after_ms = idle_after_ms;
             self.idle.after = idle_after_ms.map(Duration::from_millis);
@@ -182,6 +185,12 @@ impl Suspend {
         }
     }
 
+    /// Whether it may wake: its node has room, or did not answer in time.
+    fn has_room(&self, now: Duration) -> bool {
+        let late = self.knocked.is_none_or(|at| now >= at + ROOM_PATIENCE);
+        !self.status.asks || self.status.room().unwrap_or(late)
+    }
+
     /// The order that is due. `may`: whether the guest may be suspended now; `stops`: it has to run so that it can shut down.
     pub(crate) fn tend(&mut self, now: Duration, may: bool, stops: bool) -> Option<Action> {
         if stops && (self.is_still() || self.status.asked) {
@@ -207,7 +216,7 @@ impl Suspend {
                 self.cancelled = true;
                 Some(Action::CancelSuspend)
             }
-            SuspendState::Suspended if !self.status.asked => {
+            SuspendState::Suspended if !self.status.asked && (stops || self.has_room(now)) => {
                 self.status.state = SuspendState::Waking;
                 Some(Action::Wake)
             }
@@ -219,6 +228,10 @@ impl Suspend {
         match (self.status.state, self.status.asked) {
             (SuspendState::Awake, true) => self.retry,
             (SuspendState::Awake, false) => self.idle.next(),
+            // It may be late already when the memory is stored.
+            (SuspendState::Suspended, false) if self.status.room().is_none() => {
+                self.knocked.map(|at| at + ROOM_PATIENCE)
+            }
             _ => None,
         }
     }

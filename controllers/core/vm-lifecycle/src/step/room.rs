@@ -1,14 +1,14 @@
 //! The size of the VM's pod: what it lets the guest have, and what it should be. Growing, the pod goes first and the guest
 //! follows when the kubelet reports that the new limits are in force; shrinking, the guest goes first.
 
-use neonvm_types::runner_protocol::{RunnerStatus, SizeRequest};
+use neonvm_types::runner_protocol::{ASLEEP, RunnerStatus, SizeRequest};
 
 use super::Pass;
 use crate::condition::{self, Finding, POD_SIZED, SCALED};
 use crate::observed::{Obstacle, PodView, Resize, ResizeRefused};
 use crate::outcome::Action;
 use crate::pod::PodSize;
-use crate::pod::size::{ASLEEP, larger, size};
+use crate::pod::size::{larger, size};
 
 /// What the pod lets the guest have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,12 @@ impl Sizes {
         let reached = SizeRequest { cpu: runner.cpu.applied, memory: runner.memory.actual };
         Self { wanted, asked, reached, moving }
     }
+}
+
+/// The size by the spec, if it can be used.
+pub(super) fn wanted(pass: &Pass<'_>) -> Option<SizeRequest> {
+    let guest = &pass.vm.spec.guest;
+    Some(SizeRequest { cpu: guest.cpus.r#use, memory: guest.memory_use().ok()? })
 }
 
 /// The request that may be sent to the guest now. `settled`: no change is under way, so the pod may become smaller.
@@ -100,6 +106,45 @@ pub(super) fn asleep(pass: &mut Pass<'_>) {
     let Some(pod) = pass.observed.pod.as_ref() else { return };
     let Some(written) = pod.size.filter(|_| pass.settings.pod_size) else { return };
     follow(pass, pod, written, PodSize { requests: ASLEEP, limits: written.limits });
+}
+
+/// Whether the requests of its pod keep room for the VM.
+pub(super) fn is_kept(pass: &Pass<'_>) -> bool {
+    pass.settings.pod_size && pass.observed.pod.as_ref().is_some_and(|pod| pod.size.is_some())
+}
+
+/// Why a suspended VM cannot wake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NoRoom {
+    pub(super) obstacle: Obstacle,
+    pub(super) message: String,
+}
+
+/// Whether the node has room for a suspended VM that is needed: its pod requests again what it has. `None`: the node has not answered yet. What
+/// forbids a resize for another reason than room does not keep the VM from waking.
+pub(super) fn for_wake(pass: &mut Pass<'_>, sizes: Sizes) -> Option<Result<(), NoRoom>> {
+    let pod = pass.observed.pod.as_ref()?;
+    let written = pod.size?;
+    let target = size(pass.vm, needed(pass, &pod.name, sizes), false, pass.settings).max(written);
+    if target != written {
+        let message = refused(pass, pod, target).map(|refused| refused.message.clone());
+        follow(pass, pod, written, target);
+        return message.map(|message| no_room(Obstacle::from_message(&message), &pod.node, &message));
+    }
+    match &pod.resize {
+        _ if !pod.current => None,
+        Resize::Denied(denial) => Some(no_room(denial.obstacle, &pod.node, &denial.message)),
+        Resize::None | Resize::InProgress { .. } => Some(Ok(())),
+    }
+}
+
+fn no_room(obstacle: Obstacle, node: &str, why: &str) -> Result<(), NoRoom> {
+    match obstacle {
+        Obstacle::NoRoom | Obstacle::TooLarge => {
+            Err(NoRoom { obstacle, message: format!("node {node} has no room for it: {why}") })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The most that the guest has, or may take any moment because of a request on its way to the runner.

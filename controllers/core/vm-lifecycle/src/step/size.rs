@@ -19,12 +19,10 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         keep(pass);
         return;
     }
-    let guest = &pass.vm.spec.guest;
-    let Ok(memory) = guest.memory_use() else {
+    let Some(wanted) = room::wanted(pass) else {
         pass.set(SCALED, &Finding::no("InvalidSpec", "the memory slot size cannot be used"));
         return;
     };
-    let wanted = SizeRequest { cpu: guest.cpus.r#use, memory };
     if pause::is_held(pass) {
         if suspend::is_asleep(runner) {
             room::asleep(pass);
@@ -37,7 +35,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     let sizes = Sizes::from_runner(runner, wanted, moving);
     let Sizes { asked, reached, .. } = sizes;
     let known = reached.cpu != MilliCpu::ZERO && reached.memory != Bytes::ZERO;
-    let slot = guest.slot_size().unwrap_or_default();
+    let slot = pass.vm.spec.guest.slot_size().unwrap_or_default();
     let problem = problem(runner, slot).filter(|_| asked == wanted);
     // Within one step the size is reached as soon as the runner reports that the guest keeps the rest.
     let keeps_rest = runner.problems.iter().any(|problem| is_remainder(runner, problem, slot));
@@ -107,7 +105,7 @@ fn text(size: SizeRequest) -> String {
     format!("{} CPU and {} of memory", size.cpu, size.memory)
 }
 
-/// The runner is not connected: the recorded condition holds.
+/// The recorded condition holds: the runner is not connected, or nothing changes.
 fn keep(pass: &mut Pass<'_>) {
     if let Some(now) = condition::find(&pass.status, SCALED).cloned() {
         pass.set(SCALED, &Finding { status: &now.status, reason: &now.reason, message: now.message });

@@ -3,21 +3,33 @@
 
 use neonvm_api::virtual_machine::{Phase, PowerState};
 use neonvm_types::runner_protocol::{
-    ExitReason, RunnerState, RunnerStatus, SuspendRequest, SuspendState, SuspendStatus, WokenBy,
+    ExitReason, RunnerState, RunnerStatus, SuspendRequest, SuspendState, SuspendStatus, WakeRoom, WokenBy,
 };
 
 use super::Pass;
-use crate::condition::{self, Finding, SUSPENDED};
+use super::room::{self, NoRoom};
+use crate::condition::{self, Finding, SCALED, SUSPENDED};
 use crate::outcome::{Action, NoteReason};
+
+/// Reason of the condition of a VM that cannot wake.
+const NO_ROOM: &str = "NoRoom";
 
 /// Whether the guest is in a file, or on its way there or back.
 pub(super) fn is_held(runner: &RunnerStatus) -> bool {
     runner.suspend.as_ref().is_some_and(SuspendStatus::is_still)
 }
 
-/// Whether its memory is in a file, so that it takes next to nothing of its node.
+/// Whether its memory is in a file and is not needed, so that it takes next to nothing of its node.
 pub(super) fn is_asleep(runner: &RunnerStatus) -> bool {
-    runner.suspend.as_ref().is_some_and(|suspend| suspend.state == SuspendState::Suspended)
+    let suspend = runner.suspend.as_ref();
+    suspend.is_some_and(|suspend| suspend.state == SuspendState::Suspended && suspend.asked)
+}
+
+/// Whether its node has room for a VM that is to wake. `None`: it does not wait for that, or the node has not answered yet.
+fn room(pass: &mut Pass<'_>, runner: &RunnerStatus) -> Option<Result<(), NoRoom>> {
+    let waits = runner.suspend.as_ref().is_some_and(|suspend| suspend.asks && suspend.waits_for_room());
+    let wanted = room::wanted(pass).filter(|_| waits && !pass.is_moving())?;
+    room::for_wake(pass, room::Sizes::from_runner(runner, wanted, false))
 }
 
 /// While no runner is connected, what is recorded holds.
@@ -27,13 +39,17 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         return;
     }
     let (is_up, seen) = (runner.state == RunnerState::Running, runner.suspend.clone().unwrap_or_default());
-    request(pass, &seen);
+    let room = room(pass, runner);
+    request(pass, &seen, room.as_ref().map(Result::is_ok));
     record(pass, &seen);
-    show(pass, &seen, is_up);
+    match room {
+        Some(Err(no_room)) => waits(pass, no_room),
+        _ => show(pass, &seen, is_up),
+    }
 }
 
 /// Requests from the runner what it does not do yet.
-fn request(pass: &mut Pass<'_>, seen: &SuspendStatus) {
+fn request(pass: &mut Pass<'_>, seen: &SuspendStatus, granted: Option<bool>) {
     let spec = &pass.vm.spec;
     let generation = pass.vm.metadata.generation.unwrap_or_default();
     // A VM that is being migrated is awake.
@@ -50,17 +66,37 @@ fn request(pass: &mut Pass<'_>, seen: &SuspendStatus) {
         return;
     }
     let withdrawn = !wanted && seen.asked && !seen.idle;
-    let other =
-        seen.idle_after_ms != idle_after_ms || seen.deaf != deaf && (wanted || idle_after_ms.is_some());
-    if withdrawn || other || wanted && is_awake || wanted && seen.idle {
-        let suspended = wanted;
+    // A VM that is migrated has room: its target has it.
+    let asks = !moving && room::is_kept(pass);
+    let sleeps = wanted || idle_after_ms.is_some();
+    let other = seen.idle_after_ms != idle_after_ms
+        || sleeps && (seen.deaf != deaf || seen.asks != asks)
+        || moving && seen.asks && seen.waits_for_room();
+    let room = granted.map(|granted| WakeRoom { wake: seen.wakes, granted });
+    let answers = room.is_some() && seen.room != room;
+    // One that is needed is not suspended again by the request that it was suspended by, whatever its number is now.
+    let suspended = wanted && !seen.waits_for_room();
+    if withdrawn || other || answers || wanted && is_awake || wanted && seen.idle {
         pass.actions.push(Action::SetSuspended(SuspendRequest {
             suspended,
             request: generation,
             idle_after_ms,
             deaf,
+            asks,
+            room,
         }));
     }
+}
+
+/// A VM that is needed, and for which its node has no room.
+fn waits(pass: &mut Pass<'_>, no_room: NoRoom) {
+    let message = format!("it is needed, and waits: {}", no_room.message);
+    let is_new = condition::find(&pass.before, SUSPENDED).is_none_or(|before| before.reason != NO_ROOM);
+    if is_new {
+        pass.note(NoteReason::ScaleDenied, format!("the VM cannot wake; {message}"));
+    }
+    pass.set(SUSPENDED, &Finding::yes(NO_ROOM, message));
+    pass.set(SCALED, &Finding::no(no_room.obstacle.reason(), no_room.message));
 }
 
 /// Phase and state of the VM, with an event for each change.
@@ -114,6 +150,9 @@ fn woken(seen: &SuspendStatus) -> String {
 fn show(pass: &mut Pass<'_>, seen: &SuspendStatus, is_up: bool) {
     let wakes = if seen.deaf { "a command wakes it" } else { "a packet for it, or a command, wakes it" };
     let finding = match (seen.state, seen.asked) {
+        (SuspendState::Suspended, false) if seen.asks => {
+            Finding::yes("Waking", "it is needed, and waits for the answer whether its node has room")
+        }
         (SuspendState::Suspended, _) => {
             let reason = if seen.idle { "Idle" } else { "Requested" };
             Finding::yes(reason, format!("{}; {wakes}", stored(seen)))

@@ -1,11 +1,16 @@
 //! A VM whose memory is in a file: what goes to the runner, what the status shows, what its pod requests.
 
 use neonvm_api::VirtualMachine;
+use neonvm_api::names::label;
 use neonvm_api::virtual_machine::{ActiveMigration, Idle, Phase, PowerState, WakeOn};
-use neonvm_core_vm_lifecycle::condition::{AVAILABLE, SUSPENDED, find};
-use neonvm_core_vm_lifecycle::{Action, Outcome, PodView, RunnerView, step};
+use neonvm_core_vm_lifecycle::condition::{AVAILABLE, SCALED, SUSPENDED, find};
+use neonvm_core_vm_lifecycle::growth::Denial;
+use neonvm_core_vm_lifecycle::pod::PodSize;
+use neonvm_core_vm_lifecycle::{
+    Action, NodePolicy, Obstacle, Outcome, PodView, Resize, ResizeDenial, RunnerView, step,
+};
 use neonvm_types::runner_protocol::{
-    ExitReason, RunnerStatus, SuspendRequest, SuspendState, SuspendStatus, WokenBy,
+    ASLEEP, ExitReason, RunnerStatus, SuspendRequest, SuspendState, SuspendStatus, WokenBy,
 };
 use neonvm_types::{Bytes, MilliCpu};
 
@@ -39,6 +44,7 @@ fn asleep(idle: bool) -> SuspendStatus {
         asked: true,
         idle,
         request: GENERATION,
+        asks: true,
         state: SuspendState::Suspended,
         stored: Some(Bytes::mib(160)),
         stored_in_ms: Some(400),
@@ -49,6 +55,7 @@ fn asleep(idle: bool) -> SuspendStatus {
 fn woken() -> SuspendStatus {
     SuspendStatus {
         request: GENERATION,
+        asks: true,
         wakes: 1,
         woken_by: Some(WokenBy::Network),
         woke_in_ms: Some(230),
@@ -79,7 +86,13 @@ fn orders(outcome: &Outcome) -> Vec<Action> {
 
 fn request(suspended: bool, minutes: Option<u64>) -> Action {
     let idle_after_ms = minutes.map(|minutes| minutes * 60_000);
-    Action::SetSuspended(SuspendRequest { suspended, request: GENERATION, idle_after_ms, deaf: false })
+    Action::SetSuspended(SuspendRequest {
+        suspended,
+        request: GENERATION,
+        idle_after_ms,
+        asks: true,
+        ..SuspendRequest::default()
+    })
 }
 
 fn runs() -> Action {
@@ -94,7 +107,7 @@ fn a_vm_is_suspended_and_a_packet_makes_it_run_for_good() {
     vm.spec.power_state = Some(PowerState::Suspended);
     let asked = pass(&mut vm, seen(runner(500, 1)));
     assert_eq!(orders(&asked), [request(true, None)]);
-    let waits = SuspendStatus { asked: true, request: GENERATION, ..SuspendStatus::default() };
+    let waits = SuspendStatus { asked: true, asks: true, request: GENERATION, ..SuspendStatus::default() };
     let denied = SuspendStatus { denied: Some("PostgreSQL is not idle".into()), ..waits.clone() };
     let busy = pass(&mut vm, reports(denied));
     assert_eq!((orders(&busy), shown(&busy, SUSPENDED).as_str()), (vec![], "False GuestBusy"));
@@ -129,7 +142,7 @@ fn a_vm_is_suspended_and_a_packet_makes_it_run_for_good() {
 #[test]
 fn a_request_that_a_packet_has_cancelled_is_withdrawn() {
     let mut vm = with(Some(PowerState::Suspended));
-    let cancelled = SuspendStatus { request: GENERATION, ..SuspendStatus::default() };
+    let cancelled = SuspendStatus { request: GENERATION, asks: true, ..SuspendStatus::default() };
     assert_eq!(orders(&pass(&mut vm, reports(cancelled))), [runs()]);
 }
 
@@ -147,7 +160,7 @@ fn a_vm_that_sleeps_because_it_was_idle_sleeps_on() {
     idle(&mut vm, &[WakeOn::Network]);
     assert_eq!(orders(&pass(&mut vm, seen(runner(500, 1)))), [request(false, Some(5))]);
     let five = |suspend: SuspendStatus| SuspendStatus { idle_after_ms: Some(300_000), ..suspend };
-    let awake = pass(&mut vm, reports(five(SuspendStatus::default())));
+    let awake = pass(&mut vm, reports(five(SuspendStatus { asks: true, ..SuspendStatus::default() })));
     assert_eq!((orders(&awake), shown(&awake, SUSPENDED).as_str()), (vec![], "False Awake"));
     let still = pass(&mut vm, reports(five(asleep(true))));
     assert_eq!((orders(&still), shown(&still, SUSPENDED).as_str()), (vec![], "True Idle"));
@@ -156,8 +169,13 @@ fn a_vm_that_sleeps_because_it_was_idle_sleeps_on() {
 
     // Packets that do not wake it, and a policy that is gone.
     idle(&mut vm, &[]);
-    let deaf =
-        SuspendRequest { suspended: false, request: GENERATION, idle_after_ms: Some(300_000), deaf: true };
+    let deaf = SuspendRequest {
+        request: GENERATION,
+        idle_after_ms: Some(300_000),
+        deaf: true,
+        asks: true,
+        ..SuspendRequest::default()
+    };
     assert_eq!(orders(&pass(&mut vm, reports(five(asleep(true))))), [Action::SetSuspended(deaf)]);
     vm.spec.idle = None;
     assert_eq!(orders(&pass(&mut vm, reports(five(asleep(true))))), [request(false, None)]);
@@ -172,7 +190,8 @@ fn a_vm_that_is_migrated_is_awake() {
     vm.status.as_mut().unwrap().migration =
         Some(ActiveMigration { name: "m".into(), ..ActiveMigration::default() });
     let outcome = pass(&mut vm, reports(five));
-    assert!(orders(&outcome).contains(&request(false, None)), "{:?}", outcome.actions);
+    let runs = SuspendRequest { request: GENERATION, ..SuspendRequest::default() };
+    assert!(orders(&outcome).contains(&Action::SetSuspended(runs)), "{:?}", outcome.actions);
 }
 
 #[test]
@@ -207,5 +226,65 @@ fn the_pod_of_a_suspended_vm_requests_little_and_may_use_what_it_did() {
             assert_eq!((size.requests.memory, size.requests.cpu), (Bytes::mib(32), MilliCpu::new(10)));
         }
         (written, size) => panic!("{written:?} {size:?}"),
+    }
+}
+
+/// A packet has arrived for a VM that slept; its pod, which requests next to nothing, gets this answer of the kubelet.
+fn needed(vm: &mut VirtualMachine, answer: impl Fn(PodView) -> PodView) -> Outcome {
+    let waits = SuspendStatus { asked: false, ..asleep(false) };
+    let whole = running(pod(vm, "db-old")).size.unwrap();
+    let small = PodSize { requests: ASLEEP, ..whole };
+    let pod = PodView { ready: true, size: Some(small), ..running(pod(vm, "db-old")) };
+    let outcome = step(at(NOW), vm, &observed(Some(answer(pod)), reports(waits)), &settings());
+    vm.status = Some(outcome.status.clone());
+    outcome
+}
+
+fn answers(outcome: &Outcome) -> Vec<bool> {
+    let room = outcome.actions.iter().filter_map(|action| match action {
+        Action::SetSuspended(SuspendRequest { suspended: false, room: Some(room), .. }) => Some(room.granted),
+        _ => None,
+    });
+    room.collect()
+}
+
+#[test]
+fn a_suspended_vm_wakes_when_its_node_gives_its_room_back() {
+    let mut vm = with(Some(PowerState::Suspended));
+    pass(&mut vm, reports(asleep(false)));
+    let whole = running(pod(&vm, "db-old")).size.unwrap();
+    let asks = needed(&mut vm, |pod| pod);
+    let resized = Action::ResizePod { name: "db-old".into(), uid: pod(&vm, "db-old").uid, size: whole };
+    assert!(asks.actions.contains(&resized) && answers(&asks).is_empty(), "{:?}", asks.actions);
+    assert_eq!(shown(&asks, SUSPENDED), "True Waking");
+    let unseen = needed(&mut vm, |pod| PodView { size: Some(whole), current: false, ..pod });
+    assert!(answers(&unseen).is_empty());
+    let granted = needed(&mut vm, |pod| PodView { size: Some(whole), ..pod });
+    assert_eq!(answers(&granted), [true]);
+}
+
+#[test]
+fn a_suspended_vm_without_room_waits_and_may_be_migrated() {
+    let mut vm = with(Some(PowerState::Suspended));
+    vm.metadata.labels = Some([(label::AUTO_MIGRATION_ENABLED.to_owned(), "true".to_owned())].into());
+    let status = vm.status.as_mut().unwrap();
+    status.node = "node-1".into();
+    pass(&mut vm, reports(asleep(false)));
+    let whole = running(pod(&vm, "db-old")).size.unwrap();
+    let denied = |obstacle, message: &str| {
+        let denial = ResizeDenial { obstacle, message: message.into(), since: None };
+        move |pod| PodView { size: Some(whole), resize: Resize::Denied(denial.clone()), ..pod }
+    };
+    let full = || denied(Obstacle::NoRoom, "Node didn't have enough resource: memory");
+    let outcome = needed(&mut vm, full());
+    assert_eq!((answers(&outcome), shown(&outcome, SUSPENDED).as_str()), (vec![false], "True NoRoom"));
+    assert_eq!(outcome.events.len(), 1, "{:?}", outcome.events);
+    assert!(events(&outcome)[0].contains("Node didn't have enough resource"), "{:?}", outcome.events);
+    assert_eq!(shown(&outcome, SCALED), "False ResizeDeferred");
+    assert_eq!(needed(&mut vm, full()).events, [], "one event for one refusal");
+    assert!(Denial::from_vm(&vm).is_some_and(|denial| denial.lasting), "nothing is waited for");
+    // What is no lack of room does not keep it from waking.
+    for obstacle in [Obstacle::DevicesAway, Obstacle::Policy(NodePolicy::Swap), Obstacle::Unknown] {
+        assert_eq!(answers(&needed(&mut vm, denied(obstacle, "why"))), [true], "{obstacle:?}");
     }
 }

@@ -105,7 +105,7 @@ fn a_burst_that_is_used_does_not_bind_before_its_own_limit() {
 #[test]
 fn limits_are_set_again_after_a_suspension() {
     let mut core = limited(iops(100));
-    let request = SuspendRequest { suspended: true, request: 1, idle_after_ms: None, deaf: false };
+    let request = SuspendRequest { suspended: true, request: 1, ..SuspendRequest::default() };
     assert!(core.step(SECOND, Event::Suspend(request)).contains(&Action::Suspend));
     core.step(SECOND * 2, Event::Suspended(Bytes::mib(1), SECOND));
     assert_eq!(core.wake_at(), None, "no timer while it is suspended");

@@ -1,6 +1,8 @@
 //! The guest's memory in a file.
 
-use neonvm_types::runner_protocol::{SuspendRequest, SuspendState, SuspendStatus, WokenBy};
+use neonvm_types::runner_protocol::{
+    ROOM_PATIENCE, SuspendRequest, SuspendState, SuspendStatus, WakeRoom, WokenBy,
+};
 
 use super::*;
 use crate::runner::suspend::{Activity, Stays};
@@ -8,12 +10,12 @@ use crate::runner::suspend::{Activity, Stays};
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn request(suspended: bool, request: i64) -> Event {
-    Event::Suspend(SuspendRequest { suspended, request, idle_after_ms: None, deaf: false })
+    Event::Suspend(SuspendRequest { suspended, request, ..SuspendRequest::default() })
 }
 
 fn idle_after(minutes: u64) -> Event {
     let idle_after_ms = Some(minutes * 60_000);
-    Event::Suspend(SuspendRequest { suspended: false, request: 1, idle_after_ms, deaf: false })
+    Event::Suspend(SuspendRequest { request: 1, idle_after_ms, ..SuspendRequest::default() })
 }
 
 fn status(core: &Core) -> SuspendStatus {
@@ -96,6 +98,49 @@ fn size_pause_and_power_wait_for_the_guest() {
     assert_eq!(status(&core).woken_by, Some(WokenBy::Stop));
 }
 
+fn room(wake: u64, granted: bool) -> Event {
+    let room = Some(WakeRoom { wake, granted });
+    Event::Suspend(SuspendRequest { request: 7, asks: true, room, ..SuspendRequest::default() })
+}
+
+/// A suspended VM that asks before it wakes, and that a packet has arrived for.
+fn needed() -> Core {
+    let mut core = suspended();
+    let asks = SuspendRequest { suspended: true, request: 7, asks: true, ..SuspendRequest::default() };
+    assert_eq!(core.step(3 * SECOND, Event::Suspend(asks)), []);
+    assert_eq!(core.step(MINUTE, Event::Knock(WokenBy::Network)), []);
+    assert!(status(&core).waits_for_room() && core.is_suspended());
+    core
+}
+
+#[test]
+fn a_vm_wakes_when_its_node_has_room() {
+    let mut core = needed();
+    assert_eq!(core.step(MINUTE, room(1, true)), [], "that is another wake");
+    assert_eq!(core.step(MINUTE, room(0, true)), [Action::Wake]);
+    core.step(MINUTE + SECOND, Event::Woken);
+    assert_eq!((status(&core).wakes, status(&core).woken_by), (1, Some(WokenBy::Network)));
+    assert_eq!(status(&core).room(), None, "the next wake needs another answer");
+}
+
+#[test]
+fn a_vm_without_room_waits_for_it_and_one_without_an_answer_does_not() {
+    let mut core = needed();
+    assert_eq!(core.wake_at(), Some(MINUTE + ROOM_PATIENCE));
+    assert_eq!(core.step(MINUTE, room(0, false)), []);
+    assert_eq!((core.wake_at(), core.step(60 * MINUTE, Event::Timer)), (None, vec![]));
+    assert_eq!(core.step(60 * MINUTE, room(0, true)), [Action::Wake]);
+    let mut core = needed();
+    assert_eq!(core.step(MINUTE + ROOM_PATIENCE, Event::Timer), [Action::Wake]);
+    // One that is to shut down runs in any case, and so does one that nothing is asked for any more: it is migrated.
+    let mut core = needed();
+    core.step(MINUTE, room(0, false));
+    assert_eq!(core.step(MINUTE, Event::Stop { grace: MINUTE }), [Action::Wake]);
+    let mut core = needed();
+    core.step(MINUTE, room(0, false));
+    assert_eq!(core.step(MINUTE, request(false, 7)), [Action::Wake]);
+}
+
 /// A VM that is looked at as often as it wants; until this time, or until it is to be suspended.
 fn look(
     core: &mut Core,
@@ -144,11 +189,13 @@ fn a_vm_with_work_or_packets_stays_awake() {
 
 /// What clients, packets and time can do.
 fn turn() -> impl Strategy<Value = Event> {
+    let room = (0_u64..4, any::<bool>()).prop_map(|(wake, granted)| WakeRoom { wake, granted });
     let ask = (any::<bool>(), 0_i64..6, proptest::option::of(1_u64..4), any::<bool>());
     prop_oneof![
-        4 => ask.prop_map(|(suspended, request, minutes, deaf)| {
+        4 => (ask, any::<bool>(), proptest::option::of(room)).prop_map(|(ask, asks, room)| {
+            let (suspended, request, minutes, deaf) = ask;
             let idle_after_ms = minutes.map(|minutes| minutes * 60_000);
-            Event::Suspend(SuspendRequest { suspended, request, idle_after_ms, deaf })
+            Event::Suspend(SuspendRequest { suspended, request, idle_after_ms, deaf, asks, room })
         }),
         2 => Just(Event::Knock(WokenBy::Command)),
         2 => any::<bool>().prop_map(Event::Pause),
@@ -255,7 +302,7 @@ fn carry(core: &mut Core, world: &mut World, now: Duration, event: Event) -> Res
 
 proptest! {
     /// Whatever is requested in whatever order, and whenever packets come: there is one QEMU, nothing goes to a guest that does not run, and in the end
-    /// no packet waits for a guest that sleeps, unless packets do not wake it.
+    /// no packet waits for a guest that sleeps, unless packets do not wake it or its node has no room.
     #[test]
     fn no_packet_waits_for_ever(
         turns in proptest::collection::vec((turn(), 0_u64..90_000, any::<bool>(), 0_u8..4), 0..60),
@@ -278,7 +325,10 @@ proptest! {
             carry(&mut core, &mut world, now, Event::Timer)?;
             prop_assert_eq!(world.gone, matches!(status(&core).state, SuspendState::Suspended | SuspendState::Waking));
         }
+        let has_no_room = |core: &Core| status(core).asks && status(core).room() == Some(false);
         for _ in 0..8 {
+            now += 2 * ROOM_PATIENCE;
+            carry(&mut core, &mut world, now, Event::Timer)?;
             while let Some(answer) = world.answer(3) {
                 carry(&mut core, &mut world, now, answer)?;
             }
@@ -286,7 +336,7 @@ proptest! {
                 carry(&mut core, &mut world, now, Event::Knock(WokenBy::Network))?;
             }
         }
-        prop_assert!(!world.waits || status(&core).deaf, "a packet waits: {:?}", status(&core));
+        prop_assert!(!world.waits || status(&core).deaf || has_no_room(&core), "a packet waits: {:?}", status(&core));
         prop_assert_eq!(world.wakes, status(&core).wakes);
         prop_assert!(world.suspensions - world.wakes <= 1);
         let stops = core.status().state == RunnerState::Stopping;

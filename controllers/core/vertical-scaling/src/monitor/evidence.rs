@@ -14,10 +14,10 @@ use super::history::{BUSY, FULL, milli};
 
 /// How long the run queue must be full before a request, if the last one was no false alarm. Under a quota the guest, and the
 /// monitor in it, stands still for most of each 100 ms: what lasts for three of its periods is seen in the fourth.
-pub(super) const LEAST: Duration = Duration::from_millis(320);
+pub(super) const LEAST: Duration = Duration::from_millis(280);
 /// What a VM without any CPU would add to it; one of a whole CPU or more adds nothing. In the same time a quota of a quarter does a quarter of
 /// the work: on a busy host, what an idle guest of a quarter does by itself fills its run queue for 400 ms.
-const FRACTION: Duration = Duration::from_millis(190);
+const FRACTION: Duration = Duration::from_millis(243);
 /// In how many samples. On a busy host the guest stands still between few samples, and its processors count as busy.
 const SAMPLES: u64 = 5;
 /// The same time for the second request, shortly after a growth.

@@ -7,9 +7,9 @@ use super::formula::mib;
 use super::policy::Policy;
 use super::{DOWNSCALE_BUFFER, SYSTEM_BUFFER, needed_total, threshold, usable};
 
-/// How far ahead growth is extrapolated before more is requested: the second in which the next request may follow, and the time until
-/// the memory of this one is there, which is up to a quarter of a second on a busy host.
-const HORIZON: Duration = Duration::from_millis(1250);
+/// How far ahead growth is extrapolated before more is requested: the second in which the next request may follow, the quarter of a second
+/// until the memory is there on a busy host, and half a second so that a guest that takes memory slowly does not request it later than a fast one.
+const HORIZON: Duration = Duration::from_millis(1750);
 /// How long the requested amount must last: until the next request may be sent and its reply has arrived.
 const LASTS: Duration = Duration::from_secs(2);
 /// Share of time lost waiting for memory (thousandths) from which the guest thrashes, while less than a tenth of the

@@ -1,6 +1,7 @@
 //! Suspension, between the loop and [`crate::suspend`].
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use neonvm_core_vm_lifecycle::runner::{Activity, Stays};
 use neonvm_hypervisor::machine::Resources;
@@ -13,6 +14,10 @@ use super::{
     mpsc, watch,
 };
 use crate::suspend::{self, Bed, Counters, Outcome, Streams};
+
+/// How often the clock of a guest that was woken is tried to be set, and how far apart: its pages come back first.
+const CLOCK_TRIES: u32 = 10;
+const CLOCK_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the loop keeps of a suspension.
 pub(super) struct Sleep {
@@ -210,8 +215,10 @@ impl Loop {
         self.take(Event::Woken);
         self.follow_memory();
         self.spawn(|_, daemon| async move {
-            if let Err(error) = daemon.set_clock().await {
+            for _ in 0..CLOCK_TRIES {
+                let Err(error) = daemon.set_clock().await else { break };
                 tracing::info!(%error, "the guest's clock is not set");
+                tokio::time::sleep(CLOCK_PAUSE).await;
             }
             None
         });

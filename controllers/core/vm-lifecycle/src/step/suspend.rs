@@ -103,8 +103,9 @@ fn waits(pass: &mut Pass<'_>, no_room: NoRoom) {
 fn record(pass: &mut Pass<'_>, seen: &SuspendStatus) {
     let was = pass.before.power_state == Some(PowerState::Suspended);
     let is = seen.state == SuspendState::Suspended || was && seen.state == SuspendState::Waking;
-    // A VM that was woken counts as suspended until its spec is changed; the event comes once.
-    let was_shown = was && pass.before.phase == Some(Phase::Suspended);
+    // A VM that was woken counts as suspended until its spec is changed; the event comes once. One that wakes for its migration has another phase.
+    let shown = condition::find(&pass.before, SUSPENDED);
+    let was_shown = was && shown.is_some_and(|shown| shown.status == "True");
     match (was_shown, is) {
         (false, true) if !was => {
             let why = if seen.idle { "it was idle" } else { "as requested" };

@@ -158,12 +158,9 @@ impl Loop {
 
     /// Lets frames wake the guest while it is suspended, and only then.
     pub(super) fn listen(&mut self) {
-        use neonvm_types::runner_protocol::SuspendState;
         let suspend = self.core.status().suspend.as_ref();
         // The frame that has woken it stays there until a guest reads it.
-        self.sleep.listens = suspend.is_some_and(|suspend| {
-            suspend.state == SuspendState::Suspended && suspend.asked && !suspend.deaf
-        });
+        self.sleep.listens = suspend.is_some_and(|suspend| suspend.is_asleep() && !suspend.deaf);
     }
 
     pub(super) fn wake(&mut self) {

@@ -97,10 +97,22 @@ impl SuspendStatus {
         self.asked || self.state != SuspendState::Awake
     }
 
+    /// Whether its memory is in a file, and no QEMU runs.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        self.state == SuspendState::Suspended
+    }
+
+    /// Whether its memory is in a file and is not needed, so that it takes next to nothing of its node.
+    #[must_use]
+    pub fn is_asleep(&self) -> bool {
+        self.is_stored() && self.asked
+    }
+
     /// Whether it is needed, and waits for the answer whether its node has room.
     #[must_use]
     pub fn waits_for_room(&self) -> bool {
-        self.state == SuspendState::Suspended && !self.asked
+        self.is_stored() && !self.asked
     }
 
     /// The answer for the next wake, if there was one.

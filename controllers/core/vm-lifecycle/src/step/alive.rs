@@ -1,7 +1,7 @@
 //! Handles a running machine, in every phase in which it runs, migrations included: observes its pod and its runner.
 
 use neonvm_api::virtual_machine::{Machine, Phase};
-use neonvm_types::runner_protocol::{Exit, ExitReason, RunnerState};
+use neonvm_types::runner_protocol::{Exit, ExitReason, RunnerState, SuspendStatus};
 
 use super::{Pass, disks, ended, freeze, limits, pause, size, suspend, workload};
 use crate::condition::{self, AVAILABLE, Finding};
@@ -139,7 +139,9 @@ fn availability(pass: &mut Pass<'_>) {
         RunnerView::Seen(runner) if ready && runner.pause.applied => {
             pass.set(AVAILABLE, &Finding::no("Paused", "the CPUs of the guest stand still"));
         }
-        RunnerView::Seen(runner) if ready && suspend::is_asleep(runner) => {
+        RunnerView::Seen(runner)
+            if ready && runner.suspend.as_ref().is_some_and(SuspendStatus::is_stored) =>
+        {
             pass.set(
                 AVAILABLE,
                 &Finding::yes("Suspended", "the VM is suspended, and wakes when it is needed"),

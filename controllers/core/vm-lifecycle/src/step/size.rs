@@ -2,11 +2,13 @@
 //! changes the status.
 
 use neonvm_api::virtual_machine::{Phase, ScalingFrom};
-use neonvm_types::runner_protocol::{Problem, ProblemReason, RunnerState, RunnerStatus, SizeRequest};
+use neonvm_types::runner_protocol::{
+    Problem, ProblemReason, RunnerState, RunnerStatus, SizeRequest, SuspendStatus,
+};
 use neonvm_types::{Bytes, MilliCpu, Quantity, RevisionWithTime};
 
 use super::room::{self, Short, Sizes};
-use super::{Pass, pause, suspend};
+use super::{Pass, pause};
 use crate::condition::{self, Finding, SCALED};
 use crate::outcome::{Action, NoteReason};
 
@@ -24,7 +26,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         return;
     };
     if pause::is_held(pass) {
-        if suspend::is_asleep(runner) {
+        if runner.suspend.as_ref().is_some_and(SuspendStatus::is_asleep) {
             room::asleep(pass);
         }
         standing(pass, Sizes::from_runner(runner, wanted, false));

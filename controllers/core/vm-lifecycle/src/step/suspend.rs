@@ -19,12 +19,6 @@ pub(super) fn is_held(runner: &RunnerStatus) -> bool {
     runner.suspend.as_ref().is_some_and(SuspendStatus::is_still)
 }
 
-/// Whether its memory is in a file and is not needed, so that it takes next to nothing of its node.
-pub(super) fn is_asleep(runner: &RunnerStatus) -> bool {
-    let suspend = runner.suspend.as_ref();
-    suspend.is_some_and(|suspend| suspend.state == SuspendState::Suspended && suspend.asked)
-}
-
 /// Whether its node has room for a VM that is to wake. `None`: it does not wait for that, or the node has not answered yet.
 fn room(pass: &mut Pass<'_>, runner: &RunnerStatus) -> Option<Result<(), NoRoom>> {
     let waits = runner.suspend.as_ref().is_some_and(|suspend| suspend.asks && suspend.waits_for_room());

@@ -280,7 +280,10 @@ fn a_suspended_vm_without_room_waits_and_may_be_migrated() {
     assert_eq!((answers(&outcome), shown(&outcome, SUSPENDED).as_str()), (vec![false], "True NoRoom"));
     assert_eq!(outcome.events.len(), 1, "{:?}", outcome.events);
     assert!(events(&outcome)[0].contains("Node didn't have enough resource"), "{:?}", outcome.events);
-    assert_eq!(shown(&outcome, SCALED), "False ResizeDeferred");
+    assert_eq!(
+        (shown(&outcome, SCALED).as_str(), shown(&outcome, AVAILABLE).as_str()),
+        ("False ResizeDeferred", "True Suspended")
+    );
     assert_eq!(needed(&mut vm, full()).events, [], "one event for one refusal");
     assert!(Denial::from_vm(&vm).is_some_and(|denial| denial.lasting), "nothing is waited for");
     // What is no lack of room does not keep it from waking.

@@ -134,12 +134,7 @@ async fn in_turn(
     rounds: usize,
 ) -> anyhow::Result<Moves> {
     let (client, name) = (cluster.client().await?, object.name_any());
-    machines(&client).create(&PostParams::default(), object).await?;
-    let running = |vm: &neonvm_api::VirtualMachine| {
-        let phase = vm.status.as_ref().and_then(|status| status.phase);
-        phase == Some(neonvm_api::virtual_machine::Phase::Running)
-    };
-    watch.machine(&name, "Running", running).await?;
+    watch.create(&client, object).await?;
     let process = log::child(start::runner(cluster)?)?;
     pair::filled(process, used).await?;
     let pair = Pair::from_process(process, &cluster.home().join(format!("bare-{name}")), used)?;
